@@ -1,0 +1,1 @@
+//! okapi-auth-sidecar
