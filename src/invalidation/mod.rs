@@ -217,8 +217,12 @@ impl Revocations {
     }
 
     /// A refresh header from outside was answered 202: its user is void at once, its tenant at most every ten
-    /// seconds. Tells how far it reached.
-    pub fn refreshed_outside<'a>(&self, subject: Subject<'a>, now: MonoMillis) -> Reach<'a> {
+    /// seconds. Tells how far it reached, if anywhere.
+    pub fn refreshed_outside<'a>(
+        &self,
+        subject: Subject<'a>,
+        now: MonoMillis,
+    ) -> Option<Reach<'a>> {
         let tenant_too = {
             let mut tables = lock(&self.tables);
             let flushed = &mut tables.flushed_tenants;
@@ -232,13 +236,12 @@ impl Revocations {
             due
         };
         let reach = match subject.user {
-            Some(user) if !tenant_too => Reach::User(subject.tenant, user),
-            Some(_) => Reach::Tenant(subject.tenant),
-            None if tenant_too => Reach::Tenant(subject.tenant),
-            None => return Reach::User(subject.tenant, ""),
+            _ if tenant_too => Reach::Tenant(subject.tenant),
+            Some(user) => Reach::User(subject.tenant, user),
+            None => return None,
         };
         self.revoke(reach);
-        reach
+        Some(reach)
     }
 
     /// The signing key seems to have changed: drops everything, at most once a minute. Tells whether it did.
@@ -400,6 +403,14 @@ fn evict<K: std::hash::Hash + Eq, S: BuildHasher>(
 }
 
 impl Scopes {
+    /// Whether one of the rows was evicted, so that who points at them must be made anew.
+    pub fn dead(&self) -> bool {
+        [Some(&self.tenant), self.user.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|row| row.dead.load(Ordering::SeqCst))
+    }
+
     fn rows<'a>(&'a self, all: &'a Arc<Row>) -> impl Iterator<Item = &'a Row> {
         [Some(&self.tenant), self.user.as_ref(), Some(all)]
             .into_iter()
@@ -718,13 +729,18 @@ mod tests {
     #[test]
     fn a_refresh_header_from_outside_reaches_its_tenant_every_ten_seconds() {
         let revocations = revocations(UpstreamRefresh::Many, 100);
-        let reaches =
-            [0, 1, 9_999, 10_000].map(|now| revocations.refreshed_outside(U1, now).as_str());
+        let reaches = [0, 1, 9_999, 10_000].map(|now| {
+            revocations
+                .refreshed_outside(U1, now)
+                .map(|reach| reach.as_str())
+        });
 
-        assert_eq!(reaches, ["tenant", "user", "user", "tenant"]);
+        assert_eq!(reaches, ["tenant", "user", "user", "tenant"].map(Some));
         assert_eq!(
-            revocations.refreshed_outside(U1_IN_T2, 10_000).as_str(),
-            "tenant"
+            revocations
+                .refreshed_outside(U1_IN_T2, 10_000)
+                .map(|reach| reach.as_str()),
+            Some("tenant")
         );
     }
 

@@ -1,0 +1,81 @@
+//! The one body type of both directions: nothing, some bytes, or a stream passed on frame by frame.
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A message's body.
+#[derive(Debug, Default)]
+pub enum Body {
+    /// None at all.
+    #[default]
+    Empty,
+    /// These bytes.
+    Full(Bytes),
+    /// What still comes from the other side, after a frame that was read already.
+    Stream {
+        /// Read ahead.
+        first: Option<Frame<Bytes>>,
+        /// The rest.
+        rest: Incoming,
+    },
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() {
+            Self::Empty
+        } else {
+            Self::Full(bytes)
+        }
+    }
+}
+
+impl From<Incoming> for Body {
+    fn from(rest: Incoming) -> Self {
+        Self::Stream { first: None, rest }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let frame = Frame::data(std::mem::take(bytes));
+                *self = Self::Empty;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Self::Stream { first, rest } => match first.take() {
+                Some(frame) => Poll::Ready(Some(Ok(frame))),
+                None => Pin::new(rest).poll_frame(context),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(_) => false,
+            Self::Stream { first, rest } => first.is_none() && rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream { first: None, rest } => rest.size_hint(),
+            // The frame in front is part of a chunked body: its length is not known.
+            Self::Stream { first: Some(_), .. } => SizeHint::default(),
+        }
+    }
+}

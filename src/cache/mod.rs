@@ -1,0 +1,428 @@
+//! The bounded store of decisions: callers and demands are interned to numbers, a decision's key is a pair of numbers.
+//!
+//! Equality of the record's bytes decides who a caller is; the seeded hash only finds the place. Numbers are never
+//! reused, so a decision whose caller or demand was evicted is simply never found again. Records are interned when a
+//! decision is stored, never by looking one up: garbage tokens push nobody out. What may not enter: HTTP, policy. No
+//! other room names `quick_cache`, which has no lifetimes: who reads a decision judges it.
+
+pub mod flight;
+
+use crate::clock::MonoMillis;
+use crate::decision::{Decision, Share};
+use crate::invalidation::{Revocations, Scopes, Tick};
+use crate::token::Claims;
+use http::HeaderValue;
+use quick_cache::sync::Cache as Store;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Who asks, decoded once.
+#[derive(Debug)]
+pub struct Caller {
+    number: u64,
+    /// The tenant header's bytes.
+    pub tenant: Box<[u8]>,
+    /// The effective user, lower case.
+    pub user: Option<Box<str>>,
+    /// What its token claims.
+    pub claims: Claims,
+    /// Its generation rows.
+    pub scopes: Scopes,
+    /// The metric label of its tenant.
+    pub label: u32,
+    latest_life: AtomicU64,
+    latest_asked: AtomicU64,
+}
+
+/// What a caller is made of when its first decision is stored.
+#[derive(Debug)]
+pub struct CallerParts {
+    /// The tenant header's bytes.
+    pub tenant: Box<[u8]>,
+    /// The effective user, lower case.
+    pub user: Option<Box<str>>,
+    /// What its token claims.
+    pub claims: Claims,
+    /// Its generation rows.
+    pub scopes: Scopes,
+    /// The metric label of its tenant.
+    pub label: u32,
+}
+
+impl Caller {
+    /// Whether some decision of this caller may still be good.
+    pub fn has_live_decision(&self, revocations: &Revocations, now: MonoMillis) -> bool {
+        now < self.latest_life.load(Ordering::Relaxed)
+            && revocations.good(&self.scopes, self.latest_asked.load(Ordering::Relaxed))
+    }
+
+    fn stored(&self, fresh_until: MonoMillis, asked: Tick) {
+        self.latest_life.fetch_max(fresh_until, Ordering::Relaxed);
+        self.latest_asked.fetch_max(asked, Ordering::Relaxed);
+    }
+}
+
+/// The two records of one question.
+#[derive(Clone, Copy)]
+pub struct Records<'a> {
+    /// Who asks ([`crate::key::Question::write_caller`]).
+    pub caller: &'a [u8],
+    /// What is asked ([`crate::key::Question::write_demand`]).
+    pub demand: &'a [u8],
+}
+
+impl std::fmt::Debug for Records<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A caller's record holds its token.
+        f.write_str("Records(…)")
+    }
+}
+
+/// Why a decision left before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Eviction {
+    /// Its room was needed.
+    Capacity,
+    /// Its life was over.
+    Expired,
+    /// A revocation made it void.
+    Revoked,
+    /// The auth module refused the same question.
+    Refused,
+}
+
+impl Eviction {
+    /// Every cause, for metrics that are there from the start.
+    pub const ALL: [Self; 4] = [Self::Capacity, Self::Expired, Self::Revoked, Self::Refused];
+
+    /// The cause as a metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Capacity => "capacity",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Decisions, void and expired ones that were not swept yet included.
+    pub decisions: u64,
+    /// Callers.
+    pub callers: u64,
+    /// Demands.
+    pub demands: u64,
+    /// Bytes of all of them: keys, values and tables.
+    pub bytes: u64,
+    /// The bound on those bytes.
+    pub capacity: u64,
+}
+
+type Number = (u64, u64);
+
+/// The store.
+pub struct Cache {
+    callers: Store<Box<[u8]>, Arc<Caller>, CallerWeight, ahash::RandomState>,
+    demands: Store<Box<[u8]>, u64, DemandWeight, ahash::RandomState>,
+    decisions: Store<Number, Arc<Decision>, DecisionWeight, ahash::RandomState, CountEvictions>,
+    values: Store<SharedKey, Arc<HeaderValue>, ValueWeight, ahash::RandomState>,
+    next: AtomicU64,
+    evicted: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache")
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a slot of the tables costs beside key and value: measured with the allocation bench, not derived.
+const SLOT: u64 = 40;
+/// What an allocation costs beside its bytes.
+const ALLOCATION: u64 = 16;
+/// Reference counts of an `Arc`.
+const COUNTS: u64 = 16;
+
+impl Cache {
+    /// A store bounded to `bytes`, all in all.
+    pub fn new(bytes: u64) -> Self {
+        let evicted = Arc::<AtomicU64>::default();
+        // A decision is small, its caller is shared by all its demands: five eighths and a quarter; what is left goes
+        // to the demands and the shared values, of which a platform has few.
+        let (decisions, callers) = (bytes / 8 * 5, bytes / 4);
+        let demands = bytes / 16;
+        let values = bytes - decisions - callers - demands;
+        Self {
+            callers: store(
+                callers,
+                700,
+                CallerWeight,
+                quick_cache::sync::DefaultLifecycle::default(),
+            ),
+            demands: store(
+                demands,
+                300,
+                DemandWeight,
+                quick_cache::sync::DefaultLifecycle::default(),
+            ),
+            decisions: store(
+                decisions,
+                400,
+                DecisionWeight,
+                CountEvictions(evicted.clone()),
+            ),
+            values: store(
+                values,
+                200,
+                ValueWeight,
+                quick_cache::sync::DefaultLifecycle::default(),
+            ),
+            next: AtomicU64::new(1),
+            evicted,
+        }
+    }
+
+    /// The caller of this record, if a decision of it was ever stored.
+    pub fn caller(&self, record: &[u8]) -> Option<Arc<Caller>> {
+        self.callers.get(record)
+    }
+
+    /// What is stored for this question, good or not.
+    pub fn find(&self, records: Records<'_>) -> Option<(Arc<Caller>, Arc<Decision>)> {
+        let caller = self.callers.get(records.caller)?;
+        let demand = self.demands.get(records.demand)?;
+        let decision = self.decisions.get(&(caller.number, demand))?;
+        Some((caller, decision))
+    }
+
+    /// Stores a decision; `caller` is called if the caller is new, or its rows were lost.
+    pub fn store(
+        &self,
+        records: Records<'_>,
+        decision: Decision,
+        caller: impl FnOnce() -> CallerParts,
+    ) {
+        let known = self
+            .callers
+            .get(records.caller)
+            .filter(|caller| !caller.scopes.dead());
+        let caller = known.unwrap_or_else(|| {
+            let caller = Arc::new(self.make_caller(caller()));
+            self.callers.insert(records.caller.into(), caller.clone());
+            caller
+        });
+        let demand = self.demands.get(records.demand).unwrap_or_else(|| {
+            let number = self.number();
+            self.demands.insert(records.demand.into(), number);
+            number
+        });
+        caller.stored(decision.fresh_until(), decision.asked());
+        self.decisions
+            .insert((caller.number, demand), Arc::new(decision));
+    }
+
+    /// Removes what is stored for this question. Tells whether there was something.
+    pub fn remove(&self, records: Records<'_>) -> bool {
+        let number = self
+            .callers
+            .get(records.caller)
+            .zip(self.demands.get(records.demand));
+        number.is_some_and(|(caller, demand)| {
+            self.decisions.remove(&(caller.number, demand)).is_some()
+        })
+    }
+
+    /// Looks at every decision with its caller, if that is still known, without keeping hits waiting.
+    pub fn for_each(&self, mut look: impl FnMut(Option<&Caller>, &Decision)) {
+        let callers = self.callers_by_number();
+        for ((caller, _), decision) in self.decisions.iter() {
+            look(callers.get(&caller).map(AsRef::as_ref), &decision);
+        }
+    }
+
+    /// Removes every decision for which `judge` names a cause, and tells how many were removed per cause. Takes each
+    /// lock for one entry at a time.
+    pub fn sweep(
+        &self,
+        judge: impl Fn(&Caller, &Decision) -> Option<Eviction>,
+    ) -> HashMap<Eviction, u64> {
+        let callers = self.callers_by_number();
+        let newest = callers.keys().max().copied().unwrap_or_default();
+        let mut removed = HashMap::new();
+        for (number, decision) in self.decisions.iter() {
+            let cause = match callers.get(&number.0) {
+                Some(caller) => judge(caller, &decision),
+                // Stored since the callers were listed, or its caller was evicted: the newer numbers are left alone.
+                None => (number.0 <= newest).then_some(Eviction::Capacity),
+            };
+            let Some(cause) = cause else { continue };
+            let same = |other: &Arc<Decision>| Arc::ptr_eq(other, &decision);
+            if self.decisions.remove_if(&number, same).is_some() {
+                *removed.entry(cause).or_default() += 1;
+            }
+        }
+        removed
+    }
+
+    /// How much there is.
+    pub fn size(&self) -> Size {
+        Size {
+            decisions: self.decisions.len() as u64,
+            callers: self.callers.len() as u64,
+            demands: self.demands.len() as u64,
+            bytes: self.decisions.weight()
+                + self.callers.weight()
+                + self.demands.weight()
+                + self.values.weight(),
+            capacity: self.decisions.capacity()
+                + self.callers.capacity()
+                + self.demands.capacity()
+                + self.values.capacity(),
+        }
+    }
+
+    /// How many decisions were evicted for want of room so far.
+    pub fn capacity_evictions(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    fn callers_by_number(&self) -> HashMap<u64, Arc<Caller>, ahash::RandomState> {
+        self.callers
+            .iter()
+            .map(|(_, caller)| (caller.number, caller))
+            .collect()
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn make_caller(&self, parts: CallerParts) -> Caller {
+        Caller {
+            number: self.number(),
+            tenant: parts.tenant,
+            user: parts.user,
+            claims: parts.claims,
+            scopes: parts.scopes,
+            label: parts.label,
+            latest_life: AtomicU64::new(0),
+            latest_asked: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Share for Cache {
+    fn share(&self, value: &HeaderValue) -> Arc<HeaderValue> {
+        if let Some(kept) = self.values.get(value.as_bytes()) {
+            return kept;
+        }
+        let copy = HeaderValue::from_bytes(value.as_bytes())
+            .expect("a header value's bytes make a header value");
+        let copy = Arc::new(copy);
+        self.values.insert(SharedKey(copy.clone()), copy.clone());
+        copy
+    }
+}
+
+fn store<K, V, W, L>(
+    bytes: u64,
+    usual: u64,
+    weighter: W,
+    lifecycle: L,
+) -> Store<K, V, W, ahash::RandomState, L>
+where
+    K: Eq + Hash,
+    V: Clone,
+    W: Weighter<K, V> + Clone,
+    L: Lifecycle<K, V> + Clone,
+{
+    let items = usize::try_from((bytes / usual).max(16)).unwrap_or(usize::MAX);
+    let options = OptionsBuilder::new()
+        .estimated_items_capacity(items)
+        .weight_capacity(bytes)
+        .build()
+        .expect("both capacities are given");
+    Store::with_options(options, weighter, ahash::RandomState::new(), lifecycle)
+}
+
+/// A shared value as its own key: its bytes.
+struct SharedKey(Arc<HeaderValue>);
+
+impl Hash for SharedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_bytes().hash(state);
+    }
+}
+
+impl PartialEq for SharedKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_bytes() == other.0.as_bytes()
+    }
+}
+
+impl Eq for SharedKey {}
+
+impl Borrow<[u8]> for SharedKey {
+    fn borrow(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+#[derive(Clone)]
+struct CountEvictions(Arc<AtomicU64>);
+
+impl Lifecycle<Number, Arc<Decision>> for CountEvictions {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _: Number, _: Arc<Decision>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone)]
+struct CallerWeight;
+impl Weighter<Box<[u8]>, Arc<Caller>> for CallerWeight {
+    fn weight(&self, record: &Box<[u8]>, caller: &Arc<Caller>) -> u64 {
+        let texts = caller.tenant.len()
+            + caller.user.as_ref().map_or(0, |user| user.len())
+            + caller.claims.user.as_ref().map_or(0, String::len);
+        let fixed = size_of::<Caller>() + size_of::<Box<[u8]>>() + size_of::<Arc<Caller>>();
+        SLOT + COUNTS + 5 * ALLOCATION + (record.len() + texts + fixed) as u64
+    }
+}
+
+#[derive(Clone)]
+struct DemandWeight;
+impl Weighter<Box<[u8]>, u64> for DemandWeight {
+    fn weight(&self, record: &Box<[u8]>, _: &u64) -> u64 {
+        SLOT + ALLOCATION + (record.len() + size_of::<Box<[u8]>>() + size_of::<u64>()) as u64
+    }
+}
+
+#[derive(Clone)]
+struct DecisionWeight;
+impl Weighter<Number, Arc<Decision>> for DecisionWeight {
+    fn weight(&self, _: &Number, decision: &Arc<Decision>) -> u64 {
+        let heap = decision.heap_bytes();
+        let allocations = if heap == 0 { 1 } else { 2 };
+        let fixed = size_of::<Decision>() + size_of::<Number>() + size_of::<Arc<Decision>>();
+        SLOT + COUNTS + allocations * ALLOCATION + (heap + fixed) as u64
+    }
+}
+
+#[derive(Clone)]
+struct ValueWeight;
+impl Weighter<SharedKey, Arc<HeaderValue>> for ValueWeight {
+    fn weight(&self, value: &SharedKey, _: &Arc<HeaderValue>) -> u64 {
+        SLOT + COUNTS + 3 * ALLOCATION + (value.0.len() + 2 * size_of::<HeaderValue>()) as u64
+    }
+}

@@ -1,0 +1,986 @@
+//! The auth module's answer as a value: may it be kept, for how long, is it still good, and how is it given again.
+//!
+//! Pure: `now` is passed in. Only an answer that proves itself to belong to its question is ever kept; every doubt is a
+//! [`NotStored`]. A kept decision does not hold the request's token: the request that finds it has just brought the
+//! very same token along (its key compares the whole of it), so the answer is put together around that one.
+
+use crate::clock::{Now, WallMillis};
+use crate::headers::{self, MODULE_TOKENS, PERMISSIONS, TOKEN, USER_ID};
+use crate::invalidation::{Asked, Tick};
+use crate::key::Question;
+use crate::token::{Claims, Kind};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, DATE, SET_COOKIE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What the auth module said, whole.
+#[derive(Clone)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers, without those of its connection.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an answer is passed on and not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotStored {
+    /// Not exactly 202.
+    Status,
+    /// It has a body.
+    Body,
+    /// It sets a cookie.
+    SetCookie,
+    /// A header that may be there once is there twice.
+    DuplicateHeader,
+    /// The module tokens are missing, broken, not for the modules asked, or `_` is not the request's token.
+    ModuleTokens,
+    /// The permissions are missing or no array of texts.
+    Permissions,
+    /// `X-Okapi-User-Id` is not the request's, else the token's.
+    UserId,
+    /// The token cannot be read.
+    Token,
+    /// The token is expired, or will be within the skew.
+    Expired,
+    /// The token was minted for one request.
+    OneShot,
+    /// Larger than [`LARGEST`].
+    TooLarge,
+    /// `CACHE_TTL` is `0s`.
+    TtlZero,
+    /// Asked during a hold.
+    Hold,
+    /// Revoked since it was asked.
+    Revoked,
+    /// The same question was refused meanwhile.
+    Refused,
+}
+
+impl NotStored {
+    /// Every reason, for metrics that are there from the start.
+    pub const ALL: [Self; 15] = [
+        Self::Status,
+        Self::Body,
+        Self::SetCookie,
+        Self::DuplicateHeader,
+        Self::ModuleTokens,
+        Self::Permissions,
+        Self::UserId,
+        Self::Token,
+        Self::Expired,
+        Self::OneShot,
+        Self::TooLarge,
+        Self::TtlZero,
+        Self::Hold,
+        Self::Revoked,
+        Self::Refused,
+    ];
+
+    /// The reason as a metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Body => "body",
+            Self::SetCookie => "set_cookie",
+            Self::DuplicateHeader => "duplicate_header",
+            Self::ModuleTokens => "module_tokens",
+            Self::Permissions => "permissions",
+            Self::UserId => "user_id",
+            Self::Token => "token",
+            Self::Expired => "expired",
+            Self::OneShot => "one_shot",
+            Self::TooLarge => "too_large",
+            Self::TtlZero => "ttl_zero",
+            Self::Hold => "hold",
+            Self::Revoked => "revoked",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// The largest header block of an answer that is kept, in bytes: what Okapi accepts.
+pub const LARGEST: usize = 8192;
+
+/// How long decisions live.
+#[derive(Clone, Copy, Debug)]
+pub struct LifePolicy {
+    /// `CACHE_TTL`.
+    pub ttl: Duration,
+    /// `CACHE_TTL_JITTER`: the share of the ttl that is taken off at random.
+    pub jitter: f64,
+    /// `EXPIRY_SKEW`, taken off the token's `exp`.
+    pub skew: Duration,
+    /// `CACHE_REFRESH_AHEAD`: the share of the life after which a hit asks again; 1 is never.
+    pub refresh_ahead: f64,
+    /// `CACHE_STALE_IF_ERROR`: how long past its life a decision may answer while upstream is down.
+    pub stale_if_error: Duration,
+}
+
+/// An answer that proved itself: the parts that are not in the request anyway.
+#[derive(Debug)]
+pub struct Proven {
+    content_type: Option<HeaderValue>,
+    permissions: HeaderValue,
+    tokens: ModuleTokens,
+    token: AnswerToken,
+    user_id: Option<HeaderValue>,
+    more: Option<Box<[(HeaderName, HeaderValue)]>>,
+}
+
+/// The module tokens with the place of the request's own token.
+enum ModuleTokens {
+    /// `{"_":"<token>"}`: nothing to keep.
+    Own,
+    /// The value without the request's token, and where it goes.
+    Around { rest: Box<[u8]>, at: usize },
+    /// The value as it came, where the token does not stand in it literally.
+    Whole(Box<HeaderValue>),
+}
+
+/// `X-Okapi-Token` of the answer.
+enum AnswerToken {
+    /// The request's, as nearly always.
+    Same,
+    /// Another one: a token without `type` gets one added.
+    Other(HeaderValue),
+    /// None.
+    Absent,
+}
+
+impl fmt::Debug for ModuleTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ModuleTokens(…)")
+    }
+}
+
+impl fmt::Debug for AnswerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnswerToken(…)")
+    }
+}
+
+/// Looks whether an answer belongs to its question and may be kept at all (design invariant 5).
+///
+/// # Errors
+/// The first reason against it.
+pub fn prove(
+    question: &Question<'_>,
+    claims: Option<&Claims>,
+    answer: &Answer,
+) -> Result<Proven, NotStored> {
+    if answer.status != StatusCode::ACCEPTED {
+        return Err(NotStored::Status);
+    }
+    if !answer.body.is_empty() {
+        return Err(NotStored::Body);
+    }
+    if answer.headers.contains_key(SET_COOKIE) {
+        return Err(NotStored::SetCookie);
+    }
+    if answer.headers.keys_len() != answer.headers.len() {
+        return Err(NotStored::DuplicateHeader);
+    }
+    let size: usize = answer
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 2)
+        .sum();
+    if size > LARGEST {
+        return Err(NotStored::TooLarge);
+    }
+    let claims = claims.ok_or(NotStored::Token)?;
+    if claims.kind == Kind::OneShot {
+        return Err(NotStored::OneShot);
+    }
+    let token = question.token.ok_or(NotStored::Token)?;
+    let permissions = answer
+        .headers
+        .get(PERMISSIONS)
+        .ok_or(NotStored::Permissions)?;
+    serde_json::from_slice::<Vec<Cow<'_, str>>>(permissions.as_bytes())
+        .map_err(|_| NotStored::Permissions)?;
+    prove_user(question, claims, answer)?;
+    Ok(Proven {
+        content_type: answer.headers.get(CONTENT_TYPE).cloned(),
+        permissions: permissions.clone(),
+        tokens: prove_tokens(question, token, answer)?,
+        token: match answer.headers.get(TOKEN) {
+            Some(same) if same == token => AnswerToken::Same,
+            Some(other) => AnswerToken::Other(compact(other)),
+            None => AnswerToken::Absent,
+        },
+        user_id: answer.headers.get(USER_ID).cloned(),
+        more: more(&answer.headers),
+    })
+}
+
+fn prove_user(question: &Question<'_>, claims: &Claims, answer: &Answer) -> Result<(), NotStored> {
+    let expected = match question.user_id {
+        Some(header) => Some(header.as_bytes()),
+        None => claims.user.as_deref().map(str::as_bytes),
+    };
+    let found = answer.headers.get(USER_ID).map(HeaderValue::as_bytes);
+    if found == expected {
+        Ok(())
+    } else {
+        Err(NotStored::UserId)
+    }
+}
+
+fn prove_tokens(
+    question: &Question<'_>,
+    token: &HeaderValue,
+    answer: &Answer,
+) -> Result<ModuleTokens, NotStored> {
+    let value = answer
+        .headers
+        .get(MODULE_TOKENS)
+        .ok_or(NotStored::ModuleTokens)?;
+    let mut tokens: Object<'_, Text<'_>> =
+        serde_json::from_slice(value.as_bytes()).map_err(|_| NotStored::ModuleTokens)?;
+    let own = tokens
+        .0
+        .iter()
+        .position(|(name, _)| name == "_")
+        .ok_or(NotStored::ModuleTokens)?;
+    let (_, Text(own)) = tokens.0.remove(own);
+    if own.as_bytes() != token.as_bytes() {
+        return Err(NotStored::ModuleTokens);
+    }
+    let asked = question
+        .module_permissions
+        .map_or(&b""[..], HeaderValue::as_bytes);
+    let mut asked: Object<'_, Ignored> =
+        serde_json::from_slice(asked).map_err(|_| NotStored::ModuleTokens)?;
+    if !tokens.sorted_names().eq(asked.sorted_names()) {
+        return Err(NotStored::ModuleTokens);
+    }
+    Ok(ModuleTokens::around(value, token))
+}
+
+/// What else the answer says; a `Date` would be a lie when it is given again.
+fn more(answer: &HeaderMap) -> Option<Box<[(HeaderName, HeaderValue)]>> {
+    const KNOWN: [HeaderName; 6] = [
+        CONTENT_TYPE,
+        DATE,
+        PERMISSIONS,
+        MODULE_TOKENS,
+        TOKEN,
+        USER_ID,
+    ];
+    let more: Box<[_]> = answer
+        .iter()
+        .filter(|(name, _)| !KNOWN.contains(name) && !headers::hop_by_hop(name))
+        .filter(|(name, _)| **name != http::header::CONTENT_LENGTH)
+        .map(|(name, value)| (name.clone(), compact(value)))
+        .collect();
+    (!more.is_empty()).then_some(more)
+}
+
+/// A copy of its own: the answer's value is a slice of a whole read buffer, which a kept one would keep as well.
+fn compact(value: &HeaderValue) -> HeaderValue {
+    HeaderValue::from_bytes(value.as_bytes()).expect("a header value's bytes make a header value")
+}
+
+const OWN_START: &[u8] = br#"{"_":""#;
+const OWN_END: &[u8] = br#""}"#;
+
+impl ModuleTokens {
+    fn around(value: &HeaderValue, token: &HeaderValue) -> Self {
+        let (value_bytes, token) = (value.as_bytes(), token.as_bytes());
+        // Where the token stands behind `"_":"`; a token in another spelling (spaces, escapes) stays part of the value.
+        let marker = [br#""_":""#, token, br#"""#].concat();
+        let Some(found) = value_bytes
+            .windows(marker.len())
+            .position(|window| window == marker)
+        else {
+            return Self::Whole(Box::new(compact(value)));
+        };
+        let at = found + br#""_":""#.len();
+        let rest = [&value_bytes[..at], &value_bytes[at + token.len()..]].concat();
+        if at == OWN_START.len() && rest.len() == OWN_START.len() + OWN_END.len() {
+            return Self::Own;
+        }
+        Self::Around {
+            rest: rest.into_boxed_slice(),
+            at,
+        }
+    }
+
+    fn value(&self, token: &HeaderValue) -> HeaderValue {
+        let (start, end) = match self {
+            Self::Own => (OWN_START, OWN_END),
+            Self::Around { rest, at } => rest.split_at(*at),
+            Self::Whole(value) => return HeaderValue::clone(value),
+        };
+        let mut value = BytesMut::with_capacity(start.len() + token.len() + end.len());
+        value.extend_from_slice(start);
+        value.extend_from_slice(token.as_bytes());
+        value.extend_from_slice(end);
+        HeaderValue::from_maybe_shared(value.freeze())
+            .expect("pieces of header values make a header value")
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Own => 0,
+            Self::Around { rest, .. } => rest.len(),
+            Self::Whole(value) => size_of::<HeaderValue>() + value.len(),
+        }
+    }
+}
+
+/// Values that many decisions share, so that each is kept once.
+pub trait Share {
+    /// The one kept copy of this value, with bytes of its own.
+    fn share(&self, value: &HeaderValue) -> Arc<HeaderValue>;
+}
+
+/// A decision that is kept.
+pub struct Decision {
+    asked: Tick,
+    life: Life,
+    content_type: Option<Arc<HeaderValue>>,
+    permissions: Arc<HeaderValue>,
+    user_id: Option<Arc<HeaderValue>>,
+    tokens: ModuleTokens,
+    token: Option<Box<AnswerToken>>,
+    more: Option<Box<[(HeaderName, HeaderValue)]>>,
+    refreshing: AtomicBool,
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("asked", &self.asked)
+            .field("life", &self.life)
+            .finish_non_exhaustive()
+    }
+}
+
+/// When a decision may answer. Absolute: nothing extends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    stored: Now,
+    fresh_for: u64,
+    wall_until: WallMillis,
+    exp_until: WallMillis,
+    refresh_after: u64,
+}
+
+/// How a decision stands at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Within its life.
+    Fresh,
+    /// Within its life, late enough to ask again in the background.
+    Late,
+    /// Past its life, within stale-if-error.
+    Stale,
+    /// Of no use.
+    Gone,
+}
+
+impl Decision {
+    /// Makes the decision to keep.
+    ///
+    /// `random` is in `0.0..1.0` and says how much of the jitter is taken off.
+    ///
+    /// # Errors
+    /// [`NotStored::TtlZero`] and [`NotStored::Expired`] if it would never be good.
+    pub fn keep(
+        proven: Proven,
+        claims: &Claims,
+        asked: Asked,
+        now: Now,
+        policy: &LifePolicy,
+        random: f64,
+        shared: &impl Share,
+    ) -> Result<Self, NotStored> {
+        let life = Life::new(claims.exp, now, policy, random)?;
+        Ok(Self {
+            asked: asked.tick,
+            life,
+            content_type: proven.content_type.map(|value| shared.share(&value)),
+            permissions: shared.share(&proven.permissions),
+            user_id: proven.user_id.map(|value| shared.share(&value)),
+            tokens: proven.tokens,
+            token: match proven.token {
+                AnswerToken::Same => None,
+                other @ (AnswerToken::Other(_) | AnswerToken::Absent) => Some(Box::new(other)),
+            },
+            more: proven.more,
+            refreshing: AtomicBool::new(false),
+        })
+    }
+
+    /// The revocation counter when its question was asked.
+    pub fn asked(&self) -> Tick {
+        self.asked
+    }
+
+    /// When it was stored.
+    pub fn stored(&self) -> Now {
+        self.life.stored
+    }
+
+    /// Monotonic milliseconds until which it answers, unless a wall clock ends it earlier.
+    pub fn fresh_until(&self) -> u64 {
+        self.life.stored.mono + self.life.fresh_for
+    }
+
+    /// How it stands now.
+    pub fn freshness(&self, now: Now, policy: &LifePolicy) -> Freshness {
+        self.life.at(now, policy)
+    }
+
+    /// Claims the one background refresh of this decision. True for the first who asks.
+    pub fn claim_refresh(&self) -> bool {
+        !self.refreshing.load(Ordering::Relaxed) && !self.refreshing.swap(true, Ordering::Relaxed)
+    }
+
+    /// The answer's headers for a request that brought `token`.
+    pub fn headers(&self, token: &HeaderValue) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(8);
+        if let Some(content_type) = &self.content_type {
+            headers.insert(CONTENT_TYPE, HeaderValue::clone(content_type));
+        }
+        headers.insert(PERMISSIONS, HeaderValue::clone(&self.permissions));
+        headers.insert(MODULE_TOKENS, self.tokens.value(token));
+        match self.token.as_deref() {
+            None | Some(AnswerToken::Same) => {
+                headers.insert(TOKEN, token.clone());
+            }
+            Some(AnswerToken::Other(other)) => {
+                headers.insert(TOKEN, other.clone());
+            }
+            Some(AnswerToken::Absent) => {}
+        }
+        if let Some(user_id) = &self.user_id {
+            headers.insert(USER_ID, HeaderValue::clone(user_id));
+        }
+        for (name, value) in self.more.iter().flatten() {
+            headers.insert(name, value.clone());
+        }
+        headers
+    }
+
+    /// Bytes that this decision alone holds on the heap, without the values it shares.
+    pub fn heap_bytes(&self) -> usize {
+        let token = match self.token.as_deref() {
+            Some(AnswerToken::Other(other)) => size_of::<AnswerToken>() + other.len(),
+            Some(AnswerToken::Absent | AnswerToken::Same) => size_of::<AnswerToken>(),
+            None => 0,
+        };
+        let more: usize = self
+            .more
+            .iter()
+            .flatten()
+            .map(|(name, value)| {
+                size_of::<(HeaderName, HeaderValue)>() + name.as_str().len() + value.len()
+            })
+            .sum();
+        self.tokens.bytes() + token + more
+    }
+}
+
+impl Life {
+    fn new(
+        exp: Option<u64>,
+        now: Now,
+        policy: &LifePolicy,
+        random: f64,
+    ) -> Result<Self, NotStored> {
+        let ttl = policy
+            .ttl
+            .mul_f64(1.0 - policy.jitter * random)
+            .min(policy.ttl);
+        let fresh_for = crate::clock::millis(ttl.as_millis());
+        if fresh_for == 0 {
+            return Err(NotStored::TtlZero);
+        }
+        let exp_until = exp.map_or(u64::MAX, |exp| {
+            exp.saturating_mul(1_000)
+                .saturating_sub(crate::clock::millis(policy.skew.as_millis()))
+        });
+        let wall_until = now.wall.saturating_add(fresh_for).min(exp_until);
+        if wall_until <= now.wall {
+            return Err(NotStored::Expired);
+        }
+        let refresh_after = if policy.refresh_ahead >= 1.0 {
+            u64::MAX
+        } else {
+            crate::clock::millis(ttl.mul_f64(policy.refresh_ahead).as_millis())
+        };
+        Ok(Self {
+            stored: now,
+            fresh_for,
+            wall_until,
+            exp_until,
+            refresh_after,
+        })
+    }
+
+    fn at(&self, now: Now, policy: &LifePolicy) -> Freshness {
+        // A clock that runs backwards says nothing about how old this is.
+        if now.wall < self.stored.wall || now.mono < self.stored.mono {
+            return Freshness::Gone;
+        }
+        let age = now.mono - self.stored.mono;
+        if age < self.fresh_for && now.wall < self.wall_until {
+            return if age >= self.refresh_after {
+                Freshness::Late
+            } else {
+                Freshness::Fresh
+            };
+        }
+        let stale = self.fresh_for + crate::clock::millis(policy.stale_if_error.as_millis());
+        let wall_age = now.wall - self.stored.wall;
+        if age < stale && wall_age < stale && now.wall < self.exp_until {
+            Freshness::Stale
+        } else {
+            Freshness::Gone
+        }
+    }
+}
+
+/// A JSON object as pairs, in which no name comes twice.
+struct Object<'a, V>(Vec<(Cow<'a, str>, V)>);
+
+impl<V> Object<'_, V> {
+    fn sorted_names(&mut self) -> impl Iterator<Item = &str> {
+        self.0.sort_by(|one, two| one.0.cmp(&two.0));
+        self.0.iter().map(|(name, _)| name.as_ref())
+    }
+}
+
+impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Object<'a, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs<V>(std::marker::PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Pairs<V> {
+            type Value = Object<'de, V>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object without repeated names")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs: Vec<(Cow<'de, str>, V)> = Vec::new();
+                while let Some((Text(name), value)) = map.next_entry()? {
+                    if pairs.iter().any(|(earlier, _)| *earlier == name) {
+                        return Err(serde::de::Error::custom("a name comes twice"));
+                    }
+                    pairs.push((name, value));
+                }
+                Ok(Object(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs(std::marker::PhantomData))
+    }
+}
+
+/// A JSON text, borrowed where it can be.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrowed;
+        impl<'de> Visitor<'de> for Borrowed {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON text")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Borrowed)
+    }
+}
+
+/// A JSON array of anything: what module permissions map a module to.
+struct Ignored;
+
+impl<'de> Deserialize<'de> for Ignored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Elements;
+        impl<'de> Visitor<'de> for Elements {
+            type Value = Ignored;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON array")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Ignored)
+            }
+        }
+        deserializer.deserialize_seq(Elements)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoSharing;
+    impl Share for NoSharing {
+        fn share(&self, value: &HeaderValue) -> Arc<HeaderValue> {
+            Arc::new(value.clone())
+        }
+    }
+
+    const POLICY: LifePolicy = LifePolicy {
+        ttl: Duration::from_secs(60),
+        jitter: 0.1,
+        skew: Duration::ZERO,
+        refresh_ahead: 0.8,
+        stale_if_error: Duration::ZERO,
+    };
+
+    /// A question and the answer that proves itself, to be bent by each test.
+    struct Case {
+        token: HeaderValue,
+        user_id: Option<HeaderValue>,
+        module_permissions: HeaderValue,
+        claims: Option<Claims>,
+        answer: Answer,
+    }
+
+    fn case() -> Case {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        headers.insert(PERMISSIONS, HeaderValue::from_static(r#"["a","b"]"#));
+        headers.insert(
+            MODULE_TOKENS,
+            HeaderValue::from_static(r#"{"m-1":"x.y.z","_":"h.p.s"}"#),
+        );
+        headers.insert(TOKEN, HeaderValue::from_static("h.p.s"));
+        headers.insert(USER_ID, HeaderValue::from_static("u1"));
+        Case {
+            token: HeaderValue::from_static("h.p.s"),
+            user_id: None,
+            module_permissions: HeaderValue::from_static(r#"{"m-1":["p"]}"#),
+            claims: Some(Claims {
+                user: Some("u1".into()),
+                exp: None,
+                kind: Kind::Ordinary,
+            }),
+            answer: Answer {
+                status: StatusCode::ACCEPTED,
+                headers,
+                body: Bytes::new(),
+            },
+        }
+    }
+
+    impl Case {
+        fn proven(&self) -> Result<Proven, NotStored> {
+            let question = Question {
+                token: Some(&self.token),
+                user_id: self.user_id.as_ref(),
+                module_permissions: Some(&self.module_permissions),
+                ..Question::default()
+            };
+            prove(&question, self.claims.as_ref(), &self.answer)
+        }
+
+        fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+            self.answer
+                .headers
+                .insert(name, HeaderValue::from_static(value));
+            self
+        }
+
+        fn without(mut self, name: HeaderName) -> Self {
+            self.answer.headers.remove(name);
+            self
+        }
+    }
+
+    fn keep(
+        case: &Case,
+        now: Now,
+        policy: &LifePolicy,
+        random: f64,
+    ) -> Result<Decision, NotStored> {
+        let asked = Asked {
+            tick: 0,
+            at: now.mono,
+        };
+        let claims = case.claims.as_ref().unwrap();
+        Decision::keep(
+            case.proven()?,
+            claims,
+            asked,
+            now,
+            policy,
+            random,
+            &NoSharing,
+        )
+    }
+
+    const T0: Now = Now {
+        mono: 1_000,
+        wall: 1_000_000,
+    };
+
+    fn after(mono: i64, wall: i64) -> Now {
+        Now {
+            mono: T0.mono.saturating_add_signed(mono),
+            wall: T0.wall.saturating_add_signed(wall),
+        }
+    }
+
+    #[test]
+    fn a_kept_answer_comes_back_byte_for_byte() {
+        let plain = case();
+        let own = {
+            let mut case = case().with(MODULE_TOKENS, r#"{"_":"h.p.s"}"#);
+            case.module_permissions = HeaderValue::from_static("{}");
+            case
+        };
+        let odd = case()
+            .with(MODULE_TOKENS, r#"{ "_" : "h.p.s", "m-1": "h.p.s" }"#)
+            .with(TOKEN, "other.t.s")
+            .with(HeaderName::from_static("x-more"), "1");
+        let bare = case().without(TOKEN).without(CONTENT_TYPE);
+
+        for case in [plain, own, odd, bare] {
+            let decision = keep(&case, T0, &POLICY, 0.0).unwrap();
+
+            assert_eq!(decision.headers(&case.token), case.answer.headers);
+        }
+    }
+
+    #[test]
+    fn every_doubt_keeps_an_answer_out() {
+        let status = |status| {
+            let mut case = case();
+            case.answer.status = status;
+            case
+        };
+        let mut cases: Vec<(NotStored, Case)> = [200, 201, 203, 204, 302, 401, 403, 500]
+            .into_iter()
+            .map(|code| {
+                (
+                    NotStored::Status,
+                    status(StatusCode::from_u16(code).unwrap()),
+                )
+            })
+            .collect();
+        let mut body = case();
+        body.answer.body = Bytes::from_static(b"x");
+        cases.push((NotStored::Body, body));
+        cases.push((NotStored::SetCookie, case().with(SET_COOKIE, "a=b")));
+        let mut twice = case();
+        twice
+            .answer
+            .headers
+            .append(TOKEN, HeaderValue::from_static("h.p.s"));
+        cases.push((NotStored::DuplicateHeader, twice));
+        for tokens in [
+            "",
+            "{",
+            "[]",
+            r#"{"_":"h.p.s"}"#,
+            r#"{"m-1":"x","_":"h.p.t"}"#,
+            r#"{"m-1":"x"}"#,
+            r#"{"m-1":"x","m-2":"x","_":"h.p.s"}"#,
+            r#"{"m-2":"x","_":"h.p.s"}"#,
+            r#"{"m-1":7,"_":"h.p.s"}"#,
+            r#"{"m-1":"x","_":"h.p.s","_":"evil"}"#,
+            r#"{"m-1":"x","m-1":"y","_":"h.p.s"}"#,
+            r#"{"m-1":"x","_":"h.p.s"} "x""#,
+        ] {
+            cases.push((NotStored::ModuleTokens, case().with(MODULE_TOKENS, tokens)));
+        }
+        cases.push((NotStored::ModuleTokens, case().without(MODULE_TOKENS)));
+        for asked in ["", "[]", r#"{"m-1":"p"}"#, r#"{"m-1":[],"m-1":[]}"#] {
+            let mut case = case();
+            case.module_permissions = HeaderValue::from_static(asked);
+            cases.push((NotStored::ModuleTokens, case));
+        }
+        for permissions in ["", "{}", "[1]", r#"["a""#, "a"] {
+            cases.push((
+                NotStored::Permissions,
+                case().with(PERMISSIONS, permissions),
+            ));
+        }
+        cases.push((NotStored::Permissions, case().without(PERMISSIONS)));
+        cases.push((NotStored::UserId, case().with(USER_ID, "u2")));
+        cases.push((NotStored::UserId, case().without(USER_ID)));
+        let mut header_wins = case();
+        header_wins.user_id = Some(HeaderValue::from_static("u9"));
+        cases.push((NotStored::UserId, header_wins));
+        let mut nobody = case();
+        nobody.claims.as_mut().unwrap().user = None;
+        cases.push((NotStored::UserId, nobody));
+        let mut unreadable = case();
+        unreadable.claims = None;
+        cases.push((NotStored::Token, unreadable));
+        let mut one_shot = case();
+        one_shot.claims.as_mut().unwrap().kind = Kind::OneShot;
+        cases.push((NotStored::OneShot, one_shot));
+        let mut large = case();
+        let long = format!("[\"{}\"]", "x".repeat(LARGEST));
+        large
+            .answer
+            .headers
+            .insert(PERMISSIONS, long.parse().unwrap());
+        cases.push((NotStored::TooLarge, large));
+
+        for (reason, case) in cases {
+            assert_eq!(
+                case.proven().err(),
+                Some(reason),
+                "{:?}",
+                case.answer.headers
+            );
+        }
+    }
+
+    #[test]
+    fn the_life_of_a_decision_is_absolute_on_both_clocks() {
+        let decision = keep(&case(), T0, &POLICY, 0.0).unwrap();
+
+        for (now, freshness) in [
+            (after(0, 0), Freshness::Fresh),
+            (after(47_999, 47_999), Freshness::Fresh),
+            (after(48_000, 48_000), Freshness::Late),
+            (after(59_999, 59_999), Freshness::Late),
+            (after(60_000, 59_999), Freshness::Gone),
+            (after(1, 60_000), Freshness::Gone),
+            (after(1, 7_200_000), Freshness::Gone),
+            (after(1, -1), Freshness::Gone),
+            (after(-1, 1), Freshness::Gone),
+        ] {
+            assert_eq!(decision.freshness(now, &POLICY), freshness, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_s_expiry_ends_the_life_by_the_wall_clock() {
+        let mut case = case();
+        case.claims.as_mut().unwrap().exp = Some(T0.wall / 1_000 + 3);
+        let decision = keep(&case, T0, &POLICY, 0.0).unwrap();
+
+        assert_eq!(
+            decision.freshness(after(1_000, 2_999), &POLICY),
+            Freshness::Fresh
+        );
+        assert_eq!(
+            decision.freshness(after(1_000, 3_000), &POLICY),
+            Freshness::Gone
+        );
+        let skewed = LifePolicy {
+            skew: Duration::from_secs(3),
+            ..POLICY
+        };
+        assert_eq!(
+            keep(&case, T0, &skewed, 0.0).err(),
+            Some(NotStored::Expired)
+        );
+    }
+
+    #[test]
+    fn jitter_only_shortens_and_zero_ttl_keeps_nothing() {
+        let shortest = keep(&case(), T0, &POLICY, 0.999_999).unwrap();
+        let zero = LifePolicy {
+            ttl: Duration::ZERO,
+            ..POLICY
+        };
+
+        assert_eq!(
+            shortest.freshness(after(54_001, 54_001), &POLICY),
+            Freshness::Gone
+        );
+        assert_eq!(
+            shortest.freshness(after(53_999, 53_999), &POLICY),
+            Freshness::Late
+        );
+        assert_eq!(
+            keep(&case(), T0, &zero, 0.5).err(),
+            Some(NotStored::TtlZero)
+        );
+    }
+
+    #[test]
+    fn stale_if_error_ends_at_its_limit_and_at_the_token_s_expiry() {
+        let policy = LifePolicy {
+            stale_if_error: Duration::from_secs(30),
+            ..POLICY
+        };
+        let mut case = case();
+        let decision = keep(&case, T0, &policy, 0.0).unwrap();
+        case.claims.as_mut().unwrap().exp = Some(T0.wall / 1_000 + 70);
+        let expiring = keep(&case, T0, &policy, 0.0).unwrap();
+
+        assert_eq!(
+            decision.freshness(after(60_000, 60_000), &policy),
+            Freshness::Stale
+        );
+        assert_eq!(
+            decision.freshness(after(89_999, 89_999), &policy),
+            Freshness::Stale
+        );
+        assert_eq!(
+            decision.freshness(after(90_000, 89_999), &policy),
+            Freshness::Gone
+        );
+        assert_eq!(
+            decision.freshness(after(61_000, 90_000), &policy),
+            Freshness::Gone
+        );
+        assert_eq!(
+            expiring.freshness(after(69_999, 69_999), &policy),
+            Freshness::Stale
+        );
+        assert_eq!(
+            expiring.freshness(after(69_999, 70_000), &policy),
+            Freshness::Gone
+        );
+    }
+
+    #[test]
+    fn one_refresh_is_claimed_once() {
+        let decision = keep(&case(), T0, &POLICY, 0.0).unwrap();
+
+        assert!(decision.claim_refresh());
+        assert!(!decision.claim_refresh());
+    }
+
+    #[test]
+    fn debug_shows_no_token() {
+        let case = case();
+        let decision = keep(&case, T0, &POLICY, 0.0).unwrap();
+        let shown = format!(
+            "{:?} {:?} {:?}",
+            decision,
+            case.proven().unwrap(),
+            case.answer
+        );
+
+        assert!(
+            !shown.contains("h.p.s") && !shown.contains("x.y.z"),
+            "{shown}"
+        );
+    }
+}
