@@ -10,7 +10,7 @@ use crate::invalidation::{Asked, Tick};
 use crate::key::Question;
 use crate::token::{Claims, Kind};
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, DATE, SET_COOKIE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -188,7 +188,12 @@ pub fn prove(
     if answer.status != StatusCode::ACCEPTED {
         return Err(NotStored::Status);
     }
-    if !answer.body.is_empty() {
+    // A HEAD answer has no body, but may tell the length of the one that a GET would have had.
+    let length = answer
+        .headers
+        .get(CONTENT_LENGTH)
+        .map(HeaderValue::as_bytes);
+    if !answer.body.is_empty() || length.is_some_and(|length| length != b"0") {
         return Err(NotStored::Body);
     }
     if answer.headers.contains_key(SET_COOKIE) {
@@ -288,7 +293,7 @@ fn more(answer: &HeaderMap) -> Option<Box<[(HeaderName, HeaderValue)]>> {
     let more: Box<[_]> = answer
         .iter()
         .filter(|(name, _)| !KNOWN.contains(name) && !headers::hop_by_hop(name))
-        .filter(|(name, _)| **name != http::header::CONTENT_LENGTH)
+        .filter(|(name, _)| **name != CONTENT_LENGTH)
         .map(|(name, value)| (name.clone(), compact(value)))
         .collect();
     (!more.is_empty()).then_some(more)
@@ -789,6 +794,7 @@ mod tests {
         let mut body = case();
         body.answer.body = Bytes::from_static(b"x");
         cases.push((NotStored::Body, body));
+        cases.push((NotStored::Body, case().with(CONTENT_LENGTH, "5")));
         cases.push((NotStored::SetCookie, case().with(SET_COOKIE, "a=b")));
         let mut twice = case();
         twice

@@ -6,7 +6,7 @@
 //! auth modules that do).
 
 use crate::headers;
-use crate::token::Token;
+use crate::token::{Claims, Token};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
@@ -91,6 +91,27 @@ impl Bypass {
         }
     }
 
+    /// Whether a `401` of the auth module still says of the caller's token what it would say on an ordinary path.
+    pub fn judges_the_token(self) -> bool {
+        match self {
+            Self::Path
+            | Self::ExtraPermissions
+            | Self::AdditionalToken
+            | Self::RefreshHeader
+            | Self::ContentType
+            | Self::Body
+            | Self::TtlZero => true,
+            Self::NoModulePermissions
+            | Self::FilterPhase
+            | Self::OwnRoute
+            | Self::Health
+            | Self::LineTooLong
+            | Self::HeadTooLarge
+            | Self::DuplicateHeader
+            | Self::NoToken => false,
+        }
+    }
+
     /// Whether the auth module still answers the very question that the key names, so that its no is a no to the key.
     pub fn asks_the_same(self) -> bool {
         match self {
@@ -149,6 +170,34 @@ impl std::fmt::Debug for Question<'_> {
 }
 
 impl<'a> Question<'a> {
+    /// The question in a head that was found to have each of its headers at most once.
+    pub fn of(headers: &'a HeaderMap) -> Self {
+        Self {
+            tenant: headers.get(headers::TENANT),
+            url: headers.get(headers::URL),
+            token: headers.get(headers::TOKEN),
+            user_id: headers.get(headers::USER_ID),
+            required: headers.get(headers::PERMISSIONS_REQUIRED),
+            desired: headers.get(headers::PERMISSIONS_DESIRED),
+            module_permissions: headers.get(headers::MODULE_PERMISSIONS),
+        }
+    }
+
+    /// The effective user, lower case: the header's, else the token's; none where there is neither.
+    pub fn user(&self, claims: Option<&Claims>) -> Option<Box<str>> {
+        let header = self
+            .user_id
+            .map(|value| String::from_utf8_lossy(value.as_bytes()))
+            .filter(|user| !user.is_empty());
+        match header {
+            Some(user) => Some(user.to_lowercase().into_boxed_str()),
+            None => claims?
+                .user
+                .as_deref()
+                .map(|user| user.to_lowercase().into_boxed_str()),
+        }
+    }
+
     /// The token, if there is one that is not empty.
     pub fn token(&self) -> Option<Token<'a>> {
         self.token
@@ -209,7 +258,7 @@ fn write_field(record: &mut Vec<u8>, field: Option<&[u8]>) {
 }
 
 /// One request as the filter sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct FilterRequest<'a> {
     /// What the answer depends on.
     pub question: Question<'a>,
@@ -217,6 +266,21 @@ pub struct FilterRequest<'a> {
     pub bypass: Option<Bypass>,
     /// Header bytes as the auth module will count them.
     pub head: usize,
+    /// Whether `Authtoken-Refresh-Cache: true` came from outside, whatever else speaks for passing through.
+    pub refresh_header: bool,
+    /// A sidecar's question whether its upstream address leads here.
+    pub probe: Option<&'a HeaderValue>,
+    /// The head itself.
+    pub headers: &'a HeaderMap,
+}
+
+impl std::fmt::Debug for FilterRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FilterRequest")
+            .field("question", &self.question)
+            .field("bypass", &self.bypass)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> FilterRequest<'a> {
@@ -237,6 +301,9 @@ impl<'a> FilterRequest<'a> {
             question: seen.question,
             bypass: seen.bypass(method, target, outgoing),
             head: outgoing.max(seen.incoming),
+            refresh_header: seen.refresh,
+            probe: seen.probe,
+            headers,
         }
     }
 }
@@ -251,6 +318,7 @@ struct Seen<'a> {
     additional_token: bool,
     extra_permissions: bool,
     refresh: bool,
+    probe: Option<&'a HeaderValue>,
     form: bool,
     incoming: usize,
     outgoing: usize,
@@ -298,12 +366,14 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn take_other(&mut self, name: &http::HeaderName, value: &HeaderValue) {
+    fn take_other(&mut self, name: &http::HeaderName, value: &'a HeaderValue) {
         if *name == headers::REFRESH_CACHE {
             self.refresh |= value.as_bytes() == b"true";
         } else if *name == CONTENT_TYPE {
             self.form |= starts_with_ignore_case(value.as_bytes(), b"multipart/")
                 || starts_with_ignore_case(value.as_bytes(), b"application/x-www-form-urlencoded");
+        } else if *name == headers::PROBE {
+            self.probe = Some(value);
         }
     }
 

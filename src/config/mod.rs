@@ -305,11 +305,13 @@ impl Config {
         }
     }
 
-    /// Reads the settings from the process's environment.
+    /// Reads the settings from the process's environment, and from `more`, which goes over it.
     ///
     /// # Errors
     /// As [`Self::from_pairs`].
-    pub fn from_env() -> Result<Self, ConfigErrors> {
+    pub fn from_env_and(
+        more: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigErrors> {
         let pairs = std::env::vars_os().map(|(name, value)| {
             (
                 name.to_string_lossy().into_owned(),
@@ -317,7 +319,7 @@ impl Config {
                 value.to_string_lossy().into_owned(),
             )
         });
-        Self::from_pairs(pairs)
+        Self::from_pairs(pairs.chain(more))
     }
 
     /// The settings in force as `NAME=value` lines, secrets hidden.

@@ -1,0 +1,489 @@
+//! The filter port's handler: parse, key, look up, answer; else ask, judge, store, answer.
+//!
+//! Joins the rooms and holds no rules of its own: what may be answered from the cache is `key`'s to say, what may be
+//! kept `decision`'s, what is void `invalidation`'s. A hit is answered at once, in the caller's own poll, without a
+//! box, a lock that anybody else may hold for long, or a wait. Everything else is a future of its own.
+
+mod announce;
+mod miss;
+mod reply;
+
+use crate::body::Body;
+use crate::cache::flight::Flights;
+use crate::cache::{Cache, Caller, Eviction, Records};
+use crate::clock::{Clock, Now};
+use crate::config::Config;
+use crate::decision::{Decision, Freshness, LifePolicy};
+use crate::invalidation::{Revocations, Subject};
+use crate::key::{Bypass, FilterRequest, KeyScope};
+use crate::metrics::{FailureCause, Levels, Metrics, Probe};
+use crate::upstream::{Manner, Upstream, UpstreamError};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, Uri, request};
+use http_body::{Body as _, Frame};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use miss::Landed;
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// A chunked body that is not known to be empty after this is treated as a body.
+const FIRST_CHUNK: Duration = Duration::from_secs(1);
+/// The longest refusal that is read on its way through, to see whom it concerns.
+const LONGEST_REFUSAL: u64 = 1_024;
+
+/// The handler and all it joins.
+pub struct Filter {
+    upstream: Upstream,
+    cache: Cache,
+    flights: Arc<Flights<Landed>>,
+    revocations: Revocations,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    life: LifePolicy,
+    key_scope: KeyScope,
+    listen: bool,
+    refusal_timeout: Duration,
+    probe: HeaderValue,
+    looped: AtomicBool,
+    give_up: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filter")
+            .field("upstream", &self.upstream)
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The way a request gets its answer: at once, or later.
+pub enum Answering {
+    /// From the cache.
+    Now(Option<Response<Body>>),
+    /// Everything else.
+    Later(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+}
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Now(_) => "Now",
+            Self::Later(_) => "Later",
+        })
+    }
+}
+
+impl Future for Answering {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Now(response) => Poll::Ready(Ok(response
+                .take()
+                .expect("a finished future is not polled again"))),
+            Self::Later(future) => future.as_mut().poll(context).map(Ok),
+        }
+    }
+}
+
+/// A decision that may answer.
+struct Found {
+    caller: Arc<Caller>,
+    decision: Arc<Decision>,
+    freshness: Freshness,
+}
+
+thread_local! {
+    /// The two records of the request at hand: written anew for each, so that no look-up allocates.
+    static RECORDS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+impl Filter {
+    /// Joins the rooms. `give_up` turns true when whoever still waits for upstream must be told that it is over.
+    pub fn new(
+        config: &Config,
+        upstream: Upstream,
+        metrics: Arc<Metrics>,
+        clock: Clock,
+        give_up: watch::Receiver<bool>,
+    ) -> Self {
+        // A user's row for every four kilobytes of cache: more than its callers and decisions take.
+        let most_users = usize::try_from(config.cache_max_bytes / 4096).unwrap_or(usize::MAX);
+        let random: u64 = ahash::RandomState::new().hash_one(std::process::id());
+        Self {
+            upstream,
+            cache: Cache::new(config.cache_max_bytes),
+            flights: Arc::default(),
+            revocations: Revocations::new(config.memory, most_users),
+            metrics,
+            clock,
+            life: config.life,
+            key_scope: config.key_scope,
+            listen: config.revocation_listen,
+            refusal_timeout: config.upstream_timeout,
+            probe: HeaderValue::from_str(&format!("{random:016x}")).expect("hexadecimal digits"),
+            looped: AtomicBool::new(false),
+            give_up,
+        }
+    }
+
+    /// Answers a request.
+    pub fn call(self: &Arc<Self>, request: Request<Incoming>) -> Answering {
+        let began = Instant::now();
+        let parsed = self.parse(request.method(), request.uri(), request.headers());
+        if parsed.bypass.is_none()
+            && request.body().is_end_stream()
+            && parsed.probe.is_none()
+            && let Some(response) = self.hit(request.method(), request.uri(), &parsed, began)
+        {
+            return Answering::Now(Some(response));
+        }
+        let filter = self.clone();
+        Answering::Later(Box::pin(async move { filter.later(request, began).await }))
+    }
+
+    fn parse<'a>(
+        &self,
+        method: &Method,
+        target: &Uri,
+        headers: &'a http::HeaderMap,
+    ) -> FilterRequest<'a> {
+        let mut parsed = FilterRequest::parse(method, target, headers, self.upstream.host());
+        if self.life.ttl.is_zero() {
+            parsed.bypass = parsed.bypass.or(Some(Bypass::TtlZero));
+        }
+        parsed
+    }
+
+    /// Answers from the cache, if there is a decision that may.
+    fn hit(
+        self: &Arc<Self>,
+        method: &Method,
+        target: &Uri,
+        parsed: &FilterRequest<'_>,
+        began: Instant,
+    ) -> Option<Response<Body>> {
+        let now = self.clock.at(began);
+        let found = self.find(method, target, parsed, now)?;
+        match found.freshness {
+            Freshness::Fresh => {}
+            Freshness::Late => self.refresh_ahead(method, target, parsed, &found, now),
+            Freshness::Stale | Freshness::Gone => return None,
+        }
+        let response = reply::hit(&found.decision, parsed.question.token?);
+        self.listen_to(method, target, parsed, response.status());
+        self.metrics.hit(found.caller.label, began.elapsed());
+        Some(response)
+    }
+
+    /// The stored decision of this question, if no revocation made it void.
+    fn find(
+        &self,
+        method: &Method,
+        target: &Uri,
+        parsed: &FilterRequest<'_>,
+        now: Now,
+    ) -> Option<Found> {
+        RECORDS.with_borrow_mut(|(caller, demand)| {
+            parsed.question.write_caller(caller);
+            parsed
+                .question
+                .write_demand(demand, self.key_scope, method, target);
+            let (caller, decision) = self.cache.find(Records { caller, demand })?;
+            let good = self.revocations.good(&caller.scopes, decision.asked());
+            good.then(|| Found {
+                freshness: decision.freshness(now, &self.life),
+                caller,
+                decision,
+            })
+        })
+    }
+
+    /// Answers what is no hit, or not known to be one before its body is seen.
+    async fn later(self: Arc<Self>, request: Request<Incoming>, began: Instant) -> Response<Body> {
+        let (parts, incoming) = request.into_parts();
+        let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
+        if let Some(probe) = parsed.probe {
+            return self.probed(probe);
+        }
+        if let Some(reason) = parsed.bypass {
+            return self
+                .pass_through(&parts, incoming.into(), reason, began)
+                .await;
+        }
+        match first_chunk(incoming).await {
+            FirstChunk::Body(body) => self.pass_through(&parts, body, Bypass::Body, began).await,
+            FirstChunk::Empty { seen_late } => {
+                // The body was not known to be empty when the cache was asked first.
+                if seen_late
+                    && let Some(response) = self.hit(&parts.method, &parts.uri, &parsed, began)
+                {
+                    return response;
+                }
+                self.miss(&parts, &parsed, began).await
+            }
+        }
+    }
+
+    /// Passes a request through: alone, unstored, streamed both ways.
+    async fn pass_through(
+        &self,
+        parts: &request::Parts,
+        body: Body,
+        reason: Bypass,
+        began: Instant,
+    ) -> Response<Body> {
+        let manner = manner(parts, &body);
+        let relayed = tokio::select! {
+            relayed = self.upstream.relay(parts, body, manner) => relayed,
+            () = self.must_give_up() => Err(UpstreamError::Drained),
+        };
+        let response = match relayed {
+            Ok(response) => self.look_at_refusal(parts, response, reason).await,
+            Err(error) => self.failed(&error),
+        };
+        let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
+        self.listen_to(&parts.method, &parts.uri, &parsed, response.status());
+        self.metrics.bypassed(reason, began.elapsed());
+        response
+    }
+
+    /// Reads a refusal that passes through if it is a sentence, since it may concern what is stored.
+    async fn look_at_refusal(
+        &self,
+        parts: &request::Parts,
+        response: Response<Body>,
+        reason: Bypass,
+    ) -> Response<Body> {
+        let status = response.status();
+        if status.is_server_error()
+            || status == http::StatusCode::ACCEPTED
+            || !reason.judges_the_token()
+        {
+            return response;
+        }
+        let short = response
+            .body()
+            .size_hint()
+            .exact()
+            .is_some_and(|length| length <= LONGEST_REFUSAL);
+        if !short {
+            self.refused(parts, reason, status, b"");
+            return response;
+        }
+        let (head, body) = response.into_parts();
+        match crate::upstream::read_short(body, 2 * 1_024, self.refusal_timeout).await {
+            Ok(body) => {
+                self.refused(parts, reason, status, &body);
+                Response::from_parts(head, Body::from(body))
+            }
+            Err(error) => {
+                self.metrics.upstream_failed(error.cause());
+                self.failed(&error)
+            }
+        }
+    }
+
+    /// Says once, at the edge, what went wrong, and makes the answer.
+    fn failed(&self, error: &UpstreamError) -> Response<Body> {
+        let cause = error.cause();
+        if cause == FailureCause::Drained {
+            self.metrics.upstream_failed(cause);
+        }
+        let source = std::error::Error::source(error).map(ToString::to_string);
+        tracing::warn!(
+            cause = cause.as_str(),
+            source,
+            "no answer from the auth module"
+        );
+        reply::failure(cause)
+    }
+
+    /// Ends when whoever still waits must be told that it is over.
+    async fn must_give_up(&self) {
+        let mut give_up = self.give_up.clone();
+        if give_up.wait_for(|over| *over).await.is_err() {
+            // Nobody is left who could say so.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
+    pub async fn probe_upstream(&self) {
+        match self.upstream.probe(&self.probe).await {
+            Ok(status) if status == http::StatusCode::LOOP_DETECTED => {
+                tracing::error!(
+                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
+                );
+            }
+            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
+            Err(error) => tracing::warn!(
+                cause = error.cause().as_str(),
+                "the auth module does not answer yet; requests will be tried all the same"
+            ),
+        }
+    }
+
+    fn probed(&self, probe: &HeaderValue) -> Response<Body> {
+        let whose = if *probe == self.probe {
+            self.looped.store(true, Ordering::Relaxed);
+            tracing::error!(
+                "AUTH_SIDECAR_UPSTREAM_URL leads back to this process: it will not become ready"
+            );
+            Probe::Own
+        } else {
+            tracing::error!(
+                "another auth sidecar takes this filter port for mod-authtoken: its upstream address is wrong"
+            );
+            Probe::Foreign
+        };
+        self.metrics.loop_detected(whose);
+        reply::loop_detected()
+    }
+
+    /// Whether upstream's address was found to lead back here.
+    pub fn looped(&self) -> bool {
+        self.looped.load(Ordering::Relaxed)
+    }
+
+    /// Closes idle upstream connections and drains histograms. To be called about every second.
+    pub fn upkeep(&self) {
+        self.upstream.close_idle();
+        self.metrics.upkeep();
+    }
+
+    /// Removes what is of no use any more. To be called now and then, where it may take its time.
+    pub fn sweep(&self) {
+        let now = self.clock.now();
+        let removed = self.cache.sweep(|caller, decision| {
+            if !self.revocations.good(&caller.scopes, decision.asked()) {
+                return Some(Eviction::Revoked);
+            }
+            match decision.freshness(now, &self.life) {
+                Freshness::Gone => Some(Eviction::Expired),
+                Freshness::Fresh | Freshness::Late | Freshness::Stale => None,
+            }
+        });
+        for (cause, how_many) in removed {
+            self.metrics.evicted(cause, how_many);
+        }
+    }
+
+    /// What the gauges show.
+    pub fn levels(&self) -> Levels {
+        Levels {
+            cache: self.cache.size(),
+            capacity_evictions: self.cache.capacity_evictions(),
+            in_flight: self.flights.len(),
+        }
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The cache, for those who look at it from the admin port.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The revocations, for those who purge from the admin port.
+    pub fn revocations(&self) -> &Revocations {
+        &self.revocations
+    }
+
+    /// Both clocks.
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// Whether a decision may still answer.
+    pub fn is_live(&self, caller: &Caller, decision: &Decision, now: Now) -> bool {
+        self.revocations.good(&caller.scopes, decision.asked())
+            && matches!(
+                decision.freshness(now, &self.life),
+                Freshness::Fresh | Freshness::Late
+            )
+    }
+
+    fn subject<'a>(parsed: &FilterRequest<'a>, user: Option<&'a str>) -> Subject<'a> {
+        Subject {
+            tenant: parsed.question.tenant(),
+            user,
+        }
+    }
+}
+
+/// How a request that is passed through is asked.
+fn manner(parts: &request::Parts, body: &Body) -> Manner {
+    if parts.uri.path().starts_with("/_/tenant") {
+        return Manner::Tenant;
+    }
+    let filter_form = parts
+        .headers
+        .contains_key(crate::headers::MODULE_PERMISSIONS)
+        || parts.headers.contains_key(crate::headers::FILTER);
+    if filter_form && body.is_end_stream() {
+        Manner::Filter
+    } else {
+        Manner::Other
+    }
+}
+
+/// What is known of a body once its beginning was seen.
+enum FirstChunk {
+    Empty { seen_late: bool },
+    Body(Body),
+}
+
+/// Okapi copies a client's `Transfer-Encoding: chunked` to a filter call without body: it ends with its first chunk.
+async fn first_chunk(mut incoming: Incoming) -> FirstChunk {
+    if incoming.is_end_stream() {
+        return FirstChunk::Empty { seen_late: false };
+    }
+    if incoming.size_hint().exact().is_some() {
+        return FirstChunk::Body(incoming.into());
+    }
+    let first = tokio::time::timeout(FIRST_CHUNK, next_data(&mut incoming)).await;
+    match first {
+        Ok(Next::End) => FirstChunk::Empty { seen_late: true },
+        Ok(Next::Data(frame)) => FirstChunk::Body(Body::Stream {
+            first: Some(frame),
+            rest: incoming,
+        }),
+        // Broken or not there yet: the auth module is asked, and sees what comes of it.
+        Ok(Next::Broken) | Err(_) => FirstChunk::Body(incoming.into()),
+    }
+}
+
+enum Next {
+    Data(Frame<Bytes>),
+    End,
+    Broken,
+}
+
+async fn next_data(incoming: &mut Incoming) -> Next {
+    while let Some(frame) = incoming.frame().await {
+        match frame {
+            Ok(frame) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
+                return Next::Data(frame);
+            }
+            // An empty chunk cannot be, trailers of an empty body say nothing.
+            Ok(_) => {}
+            Err(_) => return Next::Broken,
+        }
+    }
+    Next::End
+}

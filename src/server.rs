@@ -1,0 +1,278 @@
+//! Binds both listeners, serves, drains.
+//!
+//! The filter port has an accept loop of its own over hyper's HTTP/1 connections, because the ready-made one has no
+//! header timeout, no idle timeout and no bounded drain. No business rules here.
+
+use crate::admin::Admin;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::filter::Filter;
+use crate::metrics::Metrics;
+use crate::upstream::{TlsError, Upstream};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// A connection may rest so long between requests: longer than Okapi's client keeps one (60 s), or Okapi would now and
+/// then write into a closing connection. Also the time a head may take to arrive.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// hyper stops at 100 header fields unless told otherwise; the auth module has no such limit.
+const MOST_HEADERS: usize = 1_024;
+/// After an accept that failed (mostly for want of file descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For the answers that say it is over to leave.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const UPKEEP: Duration = Duration::from_secs(1);
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Why the server does not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The filter port cannot be bound.
+    #[error("AUTH_SIDECAR_LISTEN: {address} cannot be bound: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The admin port cannot be bound.
+    #[error("AUTH_SIDECAR_ADMIN_LISTEN: {address} cannot be bound: {source}")]
+    AdminListen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// TLS towards upstream cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The admin port broke.
+    #[error("the admin port broke: {0}")]
+    Admin(#[source] std::io::Error),
+}
+
+/// Both ports, bound.
+#[derive(Debug)]
+pub struct Server {
+    filter: Arc<Filter>,
+    config: Config,
+    listener: TcpListener,
+    admin_listener: TcpListener,
+    addresses: (SocketAddr, SocketAddr),
+    give_up: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Binds both ports and prepares the way upstream; nothing is served yet.
+    ///
+    /// # Errors
+    /// [`ServerError`] if a port is taken or the upstream's trust anchors cannot be had.
+    pub async fn bind(config: Config) -> Result<Self, ServerError> {
+        Self::bind_with_clock(config, Clock::system()).await
+    }
+
+    /// As [`Self::bind`], with another clock.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub async fn bind_with_clock(config: Config, clock: Clock) -> Result<Self, ServerError> {
+        let metrics = Arc::new(Metrics::new(config.metrics_tenants));
+        let upstream = Upstream::new(&config, metrics.clone())?;
+        let (give_up, over) = watch::channel(false);
+        let filter = Arc::new(Filter::new(&config, upstream, metrics, clock, over));
+        let (listener, address) =
+            bind(config.listen)
+                .await
+                .map_err(|source| ServerError::Listen {
+                    address: config.listen,
+                    source,
+                })?;
+        let (admin_listener, admin_address) =
+            bind(config.admin_listen)
+                .await
+                .map_err(|source| ServerError::AdminListen {
+                    address: config.admin_listen,
+                    source,
+                })?;
+        Ok(Self {
+            filter,
+            config,
+            listener,
+            admin_listener,
+            addresses: (address, admin_address),
+            give_up,
+        })
+    }
+
+    /// Where the filter port is bound.
+    pub fn filter_addr(&self) -> SocketAddr {
+        self.addresses.0
+    }
+
+    /// Where the admin port is bound.
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.addresses.1
+    }
+
+    /// Serves until `shutdown` ends, then drains: keeps serving for `DRAIN_DELAY` while not ready, stops accepting,
+    /// waits up to `SHUTDOWN_TIMEOUT` for answers that are due, and answers 503 to those that still wait.
+    ///
+    /// # Errors
+    /// [`ServerError::Admin`] if the admin port breaks.
+    pub async fn run(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), ServerError> {
+        let draining = Arc::new(AtomicBool::new(false));
+        let admin = Admin::new(
+            self.filter.clone(),
+            self.config.admin_token.clone(),
+            draining.clone(),
+        );
+        let (admin_stop, admin_stopped) = watch::channel(false);
+        let admin = tokio::spawn(serve_admin(self.admin_listener, admin, admin_stopped));
+        let housekeeping = tokio::spawn(keep_house(self.filter.clone()));
+        let probing = tokio::spawn({
+            let filter = self.filter.clone();
+            async move { filter.probe_upstream().await }
+        });
+        tracing::info!(
+            filter = %self.addresses.0,
+            admin = %self.addresses.1,
+            upstream = %self.config.upstream_url,
+            version = env!("CARGO_PKG_VERSION"),
+            "serving"
+        );
+        let graceful = GracefulShutdown::new();
+        let (delay, stop) = (self.config.drain_delay, draining.clone());
+        let filter = self.filter.clone();
+        let drained = async move {
+            shutdown.await;
+            stop.store(true, Ordering::SeqCst);
+            filter.metrics().draining();
+            tracing::info!("stopping");
+            tokio::time::sleep(delay).await;
+        };
+        tokio::select! {
+            () = accept(&self.listener, &self.filter, &graceful) => {}
+            () = drained => {}
+        }
+        // From here on the port is closed: who connects now is refused and may try elsewhere.
+        drop(self.listener);
+        drain(graceful, self.config.shutdown_timeout, &self.give_up).await;
+        probing.abort();
+        housekeeping.abort();
+        admin_stop.send_replace(true);
+        match admin.await {
+            Ok(served) => served.map_err(ServerError::Admin),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+async fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+async fn accept(listener: &TcpListener, filter: &Arc<Filter>, graceful: &GracefulShutdown) {
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_headers(MOST_HEADERS)
+        .title_case_headers(true)
+        .auto_date_header(false);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => serve(&server, stream, filter, graceful),
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn serve(
+    server: &http1::Builder,
+    stream: TcpStream,
+    filter: &Arc<Filter>,
+    graceful: &GracefulShutdown,
+) {
+    // Answers are small and whole: waiting to fill a packet only makes them late.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY cannot be set");
+    }
+    let service = {
+        let filter = filter.clone();
+        service_fn(move |request| filter.call(request))
+    };
+    let connection = graceful.watch(server.serve_connection(TokioIo::new(stream), service));
+    let filter = filter.clone();
+    filter.metrics().connected();
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection ended badly");
+        }
+        filter.metrics().disconnected();
+    });
+}
+
+async fn drain(graceful: GracefulShutdown, timeout: Duration, give_up: &watch::Sender<bool>) {
+    let mut finished = std::pin::pin!(graceful.shutdown());
+    if tokio::time::timeout(timeout, &mut finished).await.is_ok() {
+        tracing::info!("stopped: every answer that was due has left");
+        return;
+    }
+    give_up.send_replace(true);
+    if tokio::time::timeout(LAST_ANSWERS, finished).await.is_ok() {
+        tracing::warn!(
+            "stopped: some requests were answered 503, since AUTH_SIDECAR_SHUTDOWN_TIMEOUT was over"
+        );
+    } else {
+        tracing::warn!("stopped with connections still open");
+    }
+}
+
+async fn serve_admin(
+    listener: TcpListener,
+    admin: Admin,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let stopped = async move {
+        // An error means that the server is gone, which is a reason to stop as well.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    axum::serve(listener, admin.router())
+        .with_graceful_shutdown(stopped)
+        .await
+}
+
+async fn keep_house(filter: Arc<Filter>) {
+    let mut upkeep = tokio::time::interval(UPKEEP);
+    let mut sweep = tokio::time::interval(SWEEP);
+    loop {
+        tokio::select! {
+            _ = upkeep.tick() => filter.upkeep(),
+            _ = sweep.tick() => {
+                let filter = filter.clone();
+                // Off the threads that answer: it looks at every entry.
+                let swept = tokio::task::spawn_blocking(move || filter.sweep()).await;
+                if swept.is_err() {
+                    tracing::error!("a sweep broke off");
+                }
+            }
+        }
+    }
+}
