@@ -28,7 +28,7 @@ pub enum LookUps {
 pub const SUBJECT: &str = "_AUTHZ_MODULE_";
 
 /// The real module waits for ever; so long a wait fails a test all the same.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 const USER_PERMISSIONS: [&str; 1] = ["users.item.get"];
 const USER_TENANTS_PERMISSIONS: [&str; 1] = ["user-tenants.collection.get"];

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// mod-authtoken empties its memory of users and consortia, and looks for unused `SYS#` sets, this often.
-const SWEEP: Duration = Duration::from_secs(12 * 60 * 60);
+const SWEEP: Duration = Duration::from_hours(12);
 /// A `SYS#` set is forgotten by the next sweep once nobody has used it for this long.
-const UNUSED: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+const UNUSED: Duration = Duration::from_hours(72);
 
 /// Permission names, shared by those who read them.
 pub type Names = Arc<[String]>;
@@ -28,21 +28,24 @@ pub struct Periods {
 impl Default for Periods {
     fn default() -> Self {
         Self {
-            user: Duration::from_secs(60),
-            permissions: Duration::from_secs(60),
-            sets: Duration::from_secs(300),
+            user: Duration::from_mins(1),
+            permissions: Duration::from_mins(1),
+            sets: Duration::from_mins(5),
         }
     }
 }
+
+/// By tenant, then by user or list: what is remembered, and since when.
+type PerTenant<K, V> = HashMap<String, HashMap<K, (V, Duration)>>;
 
 /// The memory itself. All ages are of the stand-in's clock, handed in as `now`.
 #[derive(Debug, Default)]
 pub struct Memory {
     periods: Periods,
-    active: HashMap<(String, String), (bool, Duration)>,
+    active: PerTenant<String, bool>,
     consortia: HashMap<String, bool>,
-    permissions: HashMap<(String, String), (Names, Duration)>,
-    sets: HashMap<(String, Vec<String>), (Names, Duration)>,
+    permissions: PerTenant<String, Names>,
+    sets: PerTenant<Vec<String>, Names>,
     system: HashMap<String, (Names, Duration)>,
     swept: Duration,
 }
@@ -71,15 +74,14 @@ impl Memory {
     /// Whether the user is active, if that is known. A user record without the flag counts as inactive.
     pub fn active(&mut self, tenant: &str, user: &str, now: Duration) -> Option<bool> {
         self.sweep(now);
-        let key = (tenant.to_owned(), user.to_owned());
-        let (active, since) = self.active.get(&key)?;
+        let (active, since) = self.active.get(tenant)?.get(user)?;
         (now.saturating_sub(*since) <= self.periods.user).then_some(*active)
     }
 
     /// Remembers an active flag.
     pub fn set_active(&mut self, tenant: &str, user: &str, active: bool, now: Duration) {
-        self.active
-            .insert((tenant.to_owned(), user.to_owned()), (active, now));
+        let users = self.active.entry(tenant.to_owned()).or_default();
+        users.insert(user.to_owned(), (active, now));
     }
 
     /// Whether the tenant is in a consortium, if that is known: true and false alike, until the next sweep.
@@ -95,28 +97,26 @@ impl Memory {
 
     /// A user's permissions, if they are known.
     pub fn permissions(&self, tenant: &str, user: &str, now: Duration) -> Option<Names> {
-        let key = (tenant.to_owned(), user.to_owned());
-        let (names, since) = self.permissions.get(&key)?;
+        let (names, since) = self.permissions.get(tenant)?.get(user)?;
         (now.saturating_sub(*since) < self.periods.permissions).then(|| Arc::clone(names))
     }
 
     /// Remembers a user's permissions.
     pub fn set_permissions(&mut self, tenant: &str, user: &str, names: Names, now: Duration) {
-        self.permissions
-            .insert((tenant.to_owned(), user.to_owned()), (names, now));
+        let users = self.permissions.entry(tenant.to_owned()).or_default();
+        users.insert(user.to_owned(), (names, now));
     }
 
     /// A token's permissions with their parts, if they are known.
     pub fn sets(&self, tenant: &str, list: &[String], now: Duration) -> Option<Names> {
-        let key = (tenant.to_owned(), list.to_vec());
-        let (names, since) = self.sets.get(&key)?;
+        let (names, since) = self.sets.get(tenant)?.get(list)?;
         (now.saturating_sub(*since) < self.periods.sets).then(|| Arc::clone(names))
     }
 
     /// Remembers a token's permissions with their parts.
     pub fn set_sets(&mut self, tenant: &str, list: &[String], names: Names, now: Duration) {
-        self.sets
-            .insert((tenant.to_owned(), list.to_vec()), (names, now));
+        let lists = self.sets.entry(tenant.to_owned()).or_default();
+        lists.insert(list.to_vec(), (names, now));
     }
 
     /// The parts of a `SYS#` set, if they are known and there are some. By name alone: tenants share them.

@@ -6,6 +6,7 @@
 //! | file | what |
 //! |---|---|
 //! | `filter.rs` | the filter: who may do what, in mod-authtoken's order and words |
+//! | `validate.rs`, `permissions.rs` | its two questions: is the token good, and which permissions count |
 //! | `own.rs` | mod-authtoken's own routes: tokens and the tenant interface |
 //! | `lookups.rs` | its questions to mod-users and mod-permissions, directly or through an Okapi |
 //! | `memory.rs` | what it remembers between requests |
@@ -14,7 +15,7 @@
 //! | `token.rs`, `json.rs`, `chance.rs` | signing, order of claims, what is random |
 //! | `path.rs`, `wire.rs`, `server.rs` | paths, bytes, connections |
 //! | `clock.rs`, `control.rs` | time that can be moved; counts, log, slow, held and broken answers |
-//! | `call.rs` | requests as Okapi sends them |
+//! | `call.rs`, `okapi.rs` | requests as Okapi sends them; a very small Okapi |
 //!
 //! ```ignore
 //! let standin = Standin::start(Options::default()).await;
@@ -33,10 +34,13 @@ pub mod json;
 pub mod lookups;
 mod memory;
 pub mod modules;
+pub mod okapi;
 mod own;
 mod path;
+mod permissions;
 mod server;
 pub mod token;
+mod validate;
 mod wire;
 pub mod world;
 

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::super::raw::Request;
-use super::Module;
-use super::json::{array, quoted};
+use super::json::{Object, array, object, quoted};
 use super::token::Claims;
 use super::wire::Reply;
+use super::{Module, path};
 
 /// An own route, found by plain string prefix: `/tokenizer` belongs to `/token`.
 #[derive(Debug)]
@@ -131,15 +131,9 @@ impl Own {
     }
 }
 
-/// Runs a handler: the request has shown the magic permission of its path's route.
-pub fn handle(
-    module: &Module,
-    request: &Request,
-    path: &str,
-    tenant: &str,
-    token: &str,
-    claims: &Claims,
-) -> Reply {
+/// Runs a handler: the request has shown the magic permission of its path's route. `claims` are those of the request's token.
+pub fn handle(module: &Module, request: &Request, tenant: &str, claims: &Claims) -> Reply {
+    let path = path::raw(&request.target);
     let handler = match path {
         "/token" => legacy_sign,
         "/token/sign" => sign,
@@ -148,12 +142,12 @@ pub fn handle(
         "/token/invalidate" => invalidate,
         "/token/invalidate-all" => {
             return match request.method.as_str() {
-                "POST" => invalidate_all(module, tenant, token, claims),
+                "POST" => invalidate_all(module, tenant, claims),
                 _ => Reply::router(405),
             };
         }
         _ if path == "/_/tenant" || path.starts_with("/_/tenant/") => {
-            return tenant_interface(module, request, path, tenant);
+            return tenant_interface(module, request, tenant);
         }
         _ => return Reply::router(404),
     };
@@ -251,7 +245,7 @@ fn invalidate(module: &Module, _tenant: &str, body: &Value) -> Option<Reply> {
 }
 
 /// `POST /token/invalidate-all`: a logout everywhere, of the user of the request's own token.
-fn invalidate_all(module: &Module, tenant: &str, _token: &str, claims: &Claims) -> Reply {
+fn invalidate_all(module: &Module, tenant: &str, claims: &Claims) -> Reply {
     match (claims.text("type"), claims.text("user_id")) {
         (Some("access"), Some(user_id)) => {
             module.own().revoke_all(tenant, user_id);
@@ -299,12 +293,12 @@ fn new_refresh_token(
 }
 
 fn one_token(name: &str, token: &str) -> Reply {
-    Reply::json(201, super::json::object(&[(name, token)]))
+    Reply::json(201, object(&[(name, token)]))
 }
 
 /// `POST /_/tenant`, `GET` and `DELETE /_/tenant/{id}`. A job is done by the time it is asked for.
-fn tenant_interface(module: &Module, request: &Request, path: &str, tenant: &str) -> Reply {
-    let id = path
+fn tenant_interface(module: &Module, request: &Request, tenant: &str) -> Reply {
+    let id = path::raw(&request.target)
         .strip_prefix("/_/tenant/")
         .filter(|id| !id.is_empty() && !id.contains('/'));
     match (request.method.as_str(), id) {
@@ -333,10 +327,9 @@ fn start_job(module: &Module, request: &Request, tenant: &str) -> Reply {
     let Ok(body) = std::str::from_utf8(&request.body) else {
         return Reply::router(400);
     };
-    let (Some(ordered), Ok(attributes)) = (
-        super::json::Object::parse(body),
-        serde_json::from_str::<Value>(body),
-    ) else {
+    let (Some(ordered), Ok(attributes)) =
+        (Object::parse(body), serde_json::from_str::<Value>(body))
+    else {
         return Reply::router(400);
     };
     if attributes["purge"] == true {
@@ -371,7 +364,7 @@ fn no_job(id: &str) -> Reply {
     Reply::plain(404, format!("Job not found {id}")).with("content-type", "text/plain")
 }
 
-/// An object as PostgreSQL gives it back: shorter names first.
+/// An object as the database gives it back: shorter names first.
 fn as_stored(object: &Value) -> String {
     let mut members: Vec<_> = object.as_object().into_iter().flatten().collect();
     members.sort_by_key(|(name, _)| (name.len(), name.as_str()));

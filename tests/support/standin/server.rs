@@ -7,8 +7,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::control::{Control, Trouble};
-use super::wire::{Asked, Client, Reply, Unreadable};
+use super::wire::{Asked, Client, Reply, Unreadable, upgrades};
 use super::{Module, filter};
+
+const SWITCHING: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n";
 
 /// The tasks of the open connections.
 pub type Connections = Arc<Mutex<JoinSet<()>>>;
@@ -51,6 +54,13 @@ async fn serve(
                 return refuse(client, why).await;
             }
         };
+        if upgrades(&request) {
+            control.receive(&request, number, module.clock.now());
+            // What the real module would go on to say in HTTP/2 is beyond this one.
+            client.send_bytes(SWITCHING).await?;
+            client.gone().await;
+            return Ok(());
+        }
         let to = Asked::by(&request);
         let orders = control.receive(&request, number, module.clock.now());
         let reply = match &orders.trouble {
@@ -87,6 +97,7 @@ async fn refuse(mut client: Client, why: Unreadable) -> io::Result<()> {
     let to = Asked {
         head: false,
         close: false,
+        old: false,
     };
     client.send(&Reply::unreadable(why), to).await?;
     client.close().await;

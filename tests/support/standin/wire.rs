@@ -203,16 +203,28 @@ pub struct Asked {
     pub head: bool,
     /// The connection ends after this answer.
     pub close: bool,
+    /// `HTTP/1.0`: answered in kind, and a body without a known length ends with the connection.
+    pub old: bool,
 }
 
 impl Asked {
     /// Reads it from a request.
     pub fn by(request: &Request) -> Self {
+        let old = request.version == "HTTP/1.0";
         Self {
             head: request.method == "HEAD",
-            close: request.headers.has_word("connection", "close") || request.version == "HTTP/1.0",
+            close: old || request.headers.has_word("connection", "close"),
+            old,
         }
     }
+}
+
+/// Whether a request asks to go on in HTTP/2 without TLS, which the real module's server agrees to (and Okapi never does).
+pub fn upgrades(request: &Request) -> bool {
+    let headers = &request.headers;
+    headers.has_word("upgrade", "h2c")
+        && headers.has_word("connection", "upgrade")
+        && headers.has("http2-settings")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,6 +283,7 @@ impl Reply {
 
     /// The answer to what could not be read.
     pub fn unreadable(why: Unreadable) -> Self {
+        // The connection closes, though the answer does not say so.
         match why {
             Unreadable::LineTooLong => Self {
                 version: "HTTP/1.0",
@@ -306,14 +319,11 @@ impl Reply {
     }
 
     fn render(&self, to: Asked, wire: &mut Vec<u8>) {
-        let line = format!(
-            "{} {} {}\r\n",
-            self.version,
-            self.status,
-            reason(self.status)
-        );
+        let chunked = self.framing == Framing::Chunked && !to.old;
+        let version = if to.old { "HTTP/1.0" } else { self.version };
+        let line = format!("{version} {} {}\r\n", self.status, reason(self.status));
         wire.extend_from_slice(line.as_bytes());
-        if self.framing == Framing::Chunked && !to.head {
+        if chunked && !to.head {
             wire.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
         for (name, value) in &self.headers {
@@ -326,25 +336,22 @@ impl Reply {
             let line = format!("content-length: {}\r\n", self.body.len());
             wire.extend_from_slice(line.as_bytes());
         }
-        // A 414 closes too, but does not say so.
-        if to.close && self.version == "HTTP/1.1" {
+        if to.close && !to.old {
             wire.extend_from_slice(b"connection: close\r\n");
         }
         wire.extend_from_slice(b"\r\n");
         if to.head {
             return;
         }
-        match self.framing {
-            Framing::Chunked => {
-                if !self.body.is_empty() {
-                    wire.extend_from_slice(format!("{:x}\r\n", self.body.len()).as_bytes());
-                    wire.extend_from_slice(&self.body);
-                    wire.extend_from_slice(b"\r\n");
-                }
-                wire.extend_from_slice(b"0\r\n\r\n");
-            }
-            Framing::Length => wire.extend_from_slice(&self.body),
-            Framing::Absent => {}
+        if chunked && !self.body.is_empty() {
+            wire.extend_from_slice(format!("{:x}\r\n", self.body.len()).as_bytes());
+            wire.extend_from_slice(&self.body);
+            wire.extend_from_slice(b"\r\n");
+        } else {
+            wire.extend_from_slice(&self.body);
+        }
+        if chunked {
+            wire.extend_from_slice(b"0\r\n\r\n");
         }
     }
 }
