@@ -57,6 +57,13 @@ impl FilterCall {
         Self::new("GET", target)
     }
 
+    /// The same call for another target.
+    #[must_use]
+    pub fn to(mut self, target: &str) -> Self {
+        target.clone_into(&mut self.target);
+        self
+    }
+
     /// `X-Okapi-Tenant`.
     #[must_use]
     pub fn tenant(mut self, tenant: &str) -> Self {
