@@ -130,22 +130,22 @@ async fn trouble_replaces_the_next_answers_of_its_kind() {
 async fn an_answer_can_be_cut_dropped_or_missing() {
     let standin = standin().await;
     let request = FilterCall::get("/x").request();
-    let kind = async || {
+    let kind = async |patience| {
         let mut connection = Connection::open(standin.addr())
             .await
             .expect("a connection")
-            .patience(Duration::from_millis(300));
+            .patience(patience);
         let answer = connection.ask(&request).await;
         answer.expect_err("no whole answer").kind()
     };
 
     standin.script(1, Trouble::Close);
-    assert_eq!(kind().await, ErrorKind::UnexpectedEof);
-    standin.script(1, Trouble::Hang);
-    assert_eq!(kind().await, ErrorKind::TimedOut);
+    assert_eq!(kind(raw::PATIENCE).await, ErrorKind::UnexpectedEof);
     let bytes = b"HTTP/1.1 202 Accepted\r\ncontent-length: 5\r\n\r\nhalf".to_vec();
     standin.script(1, Trouble::Bytes { bytes, close: true });
-    assert_eq!(kind().await, ErrorKind::UnexpectedEof);
+    assert_eq!(kind(raw::PATIENCE).await, ErrorKind::UnexpectedEof);
+    standin.script(1, Trouble::Hang);
+    assert_eq!(kind(Duration::from_millis(300)).await, ErrorKind::TimedOut);
     assert_eq!(ask_request(&standin, &request).await.status, 202);
 }
 

@@ -18,8 +18,11 @@ use support::standin::{Options, Standin};
 /// A permission that the librarian at the desk has and the reader has not.
 const LOANS: &str = "circulation.loans.collection.get";
 
+/// A stand-in of the recorded world whose clock stands still until a test moves it.
 async fn standin() -> Standin {
-    Standin::start(Options::default()).await
+    let standin = Standin::start(Options::default()).await;
+    standin.clock().stop();
+    standin
 }
 
 /// A filter call for a token that requires `LOANS`.

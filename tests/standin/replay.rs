@@ -38,6 +38,7 @@ async fn every_recorded_exchange_comes_out_equal() {
         ..Options::default()
     })
     .await;
+    standin.clock().stop();
     // One stand-in for all files, since one module was recorded: `filter` shows a refresh token that `login` gave out.
     for file in ["tenant", "login", "check-out", "filter", "events"] {
         for exchange in &golden::exchanges(file) {
