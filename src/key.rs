@@ -310,6 +310,10 @@ impl<'a> FilterRequest<'a> {
 
 /// What one pass over the headers finds.
 #[derive(Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one header seen or not"
+)]
 struct Seen<'a> {
     question: Question<'a>,
     filter: Option<&'a HeaderValue>,

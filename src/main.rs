@@ -90,7 +90,7 @@ fn serve(config: Config) -> ExitCode {
 
 async fn serve_until_signalled(config: Config) -> ExitCode {
     // Before anything is bound: as PID 1 a process without handlers ignores SIGTERM.
-    let mut signals = match Signals::install() {
+    let signals = match Signals::install() {
         Ok(signals) => signals,
         Err(error) => return fail(&error),
     };
@@ -103,17 +103,7 @@ async fn serve_until_signalled(config: Config) -> ExitCode {
         Err(error) => return fail(&error),
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    tokio::spawn(async move {
-        let signal = signals.next().await;
-        tracing::info!(signal, "signalled");
-        // The server may have ended by itself; then there is nobody to tell.
-        let _ = stop.send(());
-        tracing::warn!(
-            signal = signals.next().await,
-            "signalled again: ending at once"
-        );
-        std::process::exit(i32::from(FAILURE));
-    });
+    tokio::spawn(follow(signals, stop));
     let stopped = async {
         let _ = stopped.await;
     };
@@ -121,6 +111,17 @@ async fn serve_until_signalled(config: Config) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+/// The first signal stops the server in order, the second at once.
+async fn follow(mut signals: Signals, stop: tokio::sync::oneshot::Sender<()>) {
+    let signal = signals.next().await;
+    tracing::info!(signal, "signalled");
+    // The server may have ended by itself; then there is nobody to tell.
+    let _ = stop.send(());
+    let signal = signals.next().await;
+    tracing::warn!(signal, "signalled again: ending at once");
+    std::process::exit(i32::from(FAILURE))
 }
 
 fn check(config: Config) -> ExitCode {

@@ -507,7 +507,7 @@ impl Metrics {
         set(&handles.cache_demands, levels.cache.demands);
         set(&handles.in_flight, levels.in_flight as u64);
         handles.evictions.with(Eviction::Capacity, |count| {
-            count.absolute(levels.capacity_evictions)
+            count.absolute(levels.capacity_evictions);
         });
         with_local_recorder(&self.recorder, || handles.process.collect());
         let mut text = self.handle.render();

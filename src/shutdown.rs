@@ -1,6 +1,5 @@
 //! When the process is asked to stop: SIGINT or SIGTERM. What to do about it is for others to say.
 
-use std::future::Future;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The two signals, listened for from the moment this is made: as PID 1 a process without handlers ignores SIGTERM.
@@ -23,12 +22,10 @@ impl Signals {
     }
 
     /// Ends at the next signal; call it again for the one after.
-    pub fn next(&mut self) -> impl Future<Output = &'static str> {
-        async {
-            tokio::select! {
-                _ = self.interrupt.recv() => "SIGINT",
-                _ = self.terminate.recv() => "SIGTERM",
-            }
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
         }
     }
 }

@@ -29,7 +29,7 @@ impl<'a> Token<'a> {
     /// claims of the right types, each at most once; an `exp` that is not an unsigned integer is one of these.
     pub fn claims(self) -> Result<Claims, Undecodable> {
         // The crate takes the last three of any number of parts; the auth module wants three in all.
-        if self.0.iter().filter(|&&byte| byte == b'.').count() != 2 {
+        if self.0.split(|byte| *byte == b'.').count() != 3 {
             return Err(Undecodable);
         }
         let raw: RawClaims =

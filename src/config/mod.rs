@@ -629,9 +629,9 @@ impl Reader {
 /// Names the settings that do not exist, with the nearest that does.
 fn unknown(names: impl Iterator<Item = (String, String)>, mistakes: &mut Vec<Mistake>) {
     for (name, file) in names {
-        if SETTINGS.iter().any(|(known, ..)| *known == name)
-            && !(name == "CONFIG" && !file.is_empty())
-        {
+        // A file that names a file would be read by nobody.
+        let here = file.is_empty() || name != "CONFIG";
+        if here && SETTINGS.iter().any(|(known, ..)| *known == name) {
             continue;
         }
         let nearest = SETTINGS

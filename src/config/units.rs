@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest life of a decision.
-const LONGEST_LIFE: Duration = Duration::from_secs(600);
+const LONGEST_LIFE: Duration = Duration::from_mins(10);
 /// The longest any duration may be: beyond a day it is a typing error.
-const LONGEST: Duration = Duration::from_secs(86_400);
+const LONGEST: Duration = Duration::from_hours(24);
 /// The smallest cache.
 const LEAST_BYTES: u64 = 1 << 20;
 /// The largest cache: beyond it, it is a typing error.

@@ -35,7 +35,7 @@ impl Filter {
             match &announcement.scope {
                 Scope::Tenant => self.announce(announcement.event, Reach::Tenant(tenant), parsed),
                 Scope::User(user) => {
-                    self.announce(announcement.event, Reach::User(tenant, user), parsed)
+                    self.announce(announcement.event, Reach::User(tenant, user), parsed);
                 }
                 Scope::TokenUser => {
                     let claims = parsed

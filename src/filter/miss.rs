@@ -173,18 +173,14 @@ impl Filter {
             self.metrics.refresh_suppressed();
             return None;
         }
-        match self.revocations.refresh(subject, asked.at) {
-            Ok(refresh) => {
-                if refresh.is_some() {
-                    self.metrics.refresh_sent();
-                }
-                refresh
-            }
-            Err(_) => {
-                self.metrics.refresh_suppressed();
-                None
-            }
+        let Ok(refresh) = self.revocations.refresh(subject, asked.at) else {
+            self.metrics.refresh_suppressed();
+            return None;
+        };
+        if refresh.is_some() {
+            self.metrics.refresh_sent();
         }
+        refresh
     }
 
     fn wish(&self, errand: &Errand, asked: Asked) -> Wish {

@@ -68,6 +68,10 @@ impl fmt::Debug for Filter {
 }
 
 /// The way a request gets its answer: at once, or later.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the large one is the hit, which must not allocate"
+)]
 pub enum Answering {
     /// From the cache.
     Now(Option<Response<Body>>),
@@ -110,7 +114,12 @@ thread_local! {
 }
 
 impl Filter {
-    /// Joins the rooms. `give_up` turns true when whoever still waits for upstream must be told that it is over.
+    /// Joins the rooms.
+    ///
+    /// # Panics
+    /// Never: hexadecimal digits make a header value.
+    ///
+    /// `give_up` turns true when whoever still waits for upstream must be told that it is over.
     pub fn new(
         config: &Config,
         upstream: Upstream,

@@ -111,6 +111,7 @@ impl Hold {
     }
 
     /// Both holds in one, where a scope's row is lost and a wider scope takes its hold over: the later one counts.
+    #[must_use]
     pub fn widen(self, other: Option<Self>) -> Self {
         match other {
             Some(other) if other.until > self.until => other,
