@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command {
         None | Some(Command::Serve) => with_config(arguments.listen, serve),
-        Some(Command::Check) => with_config(arguments.listen, check),
+        Some(Command::Check) => with_config(arguments.listen, |config| check(&config)),
         Some(Command::Healthcheck { url: Some(url) }) => healthcheck(&url),
         Some(Command::Healthcheck { url: None }) => with_config(arguments.listen, |config| {
             healthcheck(&local::own_url(config.admin_listen))
@@ -124,7 +124,7 @@ async fn follow(mut signals: Signals, stop: tokio::sync::oneshot::Sender<()>) {
     std::process::exit(i32::from(FAILURE))
 }
 
-fn check(config: Config) -> ExitCode {
+fn check(config: &Config) -> ExitCode {
     let mut out = std::io::stdout().lock();
     for (name, value) in config.effective() {
         if writeln!(out, "{PREFIX}{name}={value}").is_err() {

@@ -14,7 +14,7 @@ use crate::invalidation::{Asked, NotNow, Refresh, Subject};
 use crate::key::{FilterRequest, MAX_HEAD, Question};
 use crate::metrics::{FailureCause, Outcome};
 use crate::token::Claims;
-use crate::upstream::{Head, UpstreamError};
+use crate::upstream::Head;
 use http::{HeaderValue, Method, Response, StatusCode, Uri, request};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -202,7 +202,7 @@ impl Filter {
         let answer = match answer {
             Ok(answer) => Arc::new(answer),
             Err(error) => {
-                warn(&error);
+                self.trouble.note(&error, self.clock.now().mono);
                 lead.land(|_| failed(error.cause()));
                 return;
             }
@@ -237,7 +237,7 @@ impl Filter {
         let answer = match self.upstream.ask(&errand.head).await {
             Ok(answer) => answer,
             Err(error) => {
-                warn(&error);
+                self.trouble.note(&error, self.clock.now().mono);
                 return failed(error.cause());
             }
         };
@@ -353,16 +353,6 @@ fn failed(cause: FailureCause) -> Landed {
         shared: true,
         tenant: OTHER_TENANT,
     }
-}
-
-/// Says once, where it is known, why there is no answer.
-fn warn(error: &UpstreamError) {
-    let source = std::error::Error::source(error).map(ToString::to_string);
-    tracing::warn!(
-        cause = error.cause().as_str(),
-        source,
-        "no answer from the auth module"
-    );
 }
 
 /// A number in `0.0..1.0` that differs from decision to decision: the request id is new for each call.

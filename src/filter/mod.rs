@@ -7,6 +7,7 @@
 mod announce;
 mod miss;
 mod reply;
+mod trouble;
 
 use crate::body::Body;
 use crate::cache::flight::Flights;
@@ -35,6 +36,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use trouble::Trouble;
 
 /// A chunked body that is not known to be empty after this is treated as a body.
 const FIRST_CHUNK: Duration = Duration::from_secs(1);
@@ -55,6 +57,7 @@ pub struct Filter {
     refusal_timeout: Duration,
     probe: HeaderValue,
     looped: AtomicBool,
+    trouble: Trouble,
     give_up: watch::Receiver<bool>,
 }
 
@@ -143,6 +146,7 @@ impl Filter {
             refusal_timeout: config.upstream_timeout,
             probe: HeaderValue::from_str(&format!("{random:016x}")).expect("hexadecimal digits"),
             looped: AtomicBool::new(false),
+            trouble: Trouble::default(),
             give_up,
         }
     }
@@ -310,12 +314,7 @@ impl Filter {
         if cause == FailureCause::Drained {
             self.metrics.upstream_failed(cause);
         }
-        let source = std::error::Error::source(error).map(ToString::to_string);
-        tracing::warn!(
-            cause = cause.as_str(),
-            source,
-            "no answer from the auth module"
-        );
+        self.trouble.note(error, self.clock.now().mono);
         reply::failure(cause)
     }
 

@@ -144,6 +144,9 @@ impl Upstream {
     ///
     /// # Errors
     /// [`TlsError`] if the upstream is https and its trust anchors cannot be had.
+    ///
+    /// # Panics
+    /// Never: an authority is a header value.
     pub fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, TlsError> {
         let policy = PoolPolicy {
             connect_timeout: config.connect_timeout,

@@ -1,0 +1,19 @@
+//! The sidecar from outside: between a raw client and the stand-in auth module, through the real `Server`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod harness;
+
+mod admin;
+mod concurrency;
+mod eligibility;
+mod expiry;
+mod golden;
+mod invalidation;
+mod key;
+mod lifecycle;
+mod properties;
+mod storing;
+mod trouble;
+mod wire;
