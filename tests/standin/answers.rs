@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use serde_json::json;
 
 use crate::support::raw::{Connection, Request};
@@ -215,6 +217,26 @@ fn twice(standin: &Standin) -> String {
         r#"{{"sub":"desk","type":"access","exp":9999999999,"exp":1,"user_id":"{DESK}","tenant":"diku"}}"#
     );
     standin.world(|world| world.key().sign_payload(&payload))
+}
+
+#[tokio::test]
+async fn only_hs256_is_a_signature() {
+    let standin = standin().await;
+    let payload =
+        format!(r#"{{"sub":"desk","type":"legacy-access","user_id":"{DESK}","tenant":"diku"}}"#);
+
+    for (header, status) in [
+        (r#"{"alg":"HS256"}"#, 202),
+        (r#"{"typ":"JWT","alg":"HS256"}"#, 202),
+        (r#"{"alg":"HS512"}"#, 401),
+        (r#"{"alg":"none"}"#, 401),
+        ("{}", 401),
+        ("x", 401),
+    ] {
+        let header = BASE64URL.encode(header);
+        let token = standin.world(|world| world.key().sign_parts(&header, &payload));
+        assert_eq!(status_of_token(&standin, &token).await.0, status);
+    }
 }
 
 #[tokio::test]
