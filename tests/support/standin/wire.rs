@@ -327,7 +327,12 @@ impl Reply {
         for (name, value) in &self.headers {
             wire.extend_from_slice(name.as_bytes());
             wire.extend_from_slice(b": ");
-            wire.extend_from_slice(value.as_bytes());
+            if value.is_ascii() {
+                wire.extend_from_slice(value.as_bytes());
+            } else {
+                // As Netty writes: a character is a byte, if it fits.
+                wire.extend(value.chars().map(|c| u8::try_from(c).unwrap_or(b'?')));
+            }
             wire.extend_from_slice(b"\r\n");
         }
         if self.framing == Framing::Length && !to.head {
