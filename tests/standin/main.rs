@@ -9,6 +9,7 @@ mod look_ups;
 mod memories;
 mod own_routes;
 mod replay;
+mod tokens;
 mod wire;
 
 use support::raw::{self, Answer, Request};

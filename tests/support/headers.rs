@@ -2,6 +2,7 @@
 //!
 //! `http::HeaderMap` lower-cases names and groups duplicates, so it can neither prove what the wire showed nor send odd things.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Names whose values are secrets (tokens, cookies) and never shown, not even in a failed assertion.
@@ -57,6 +58,15 @@ impl Headers {
     pub fn get(&self, name: &str) -> Option<&str> {
         self.bytes(name)
             .and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// The first field's value as Netty reads it: a byte is a character, whatever it was meant to be.
+    pub fn latin(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.bytes(name)
+            .map(|value| match std::str::from_utf8(value) {
+                Ok(text) if text.is_ascii() => Cow::Borrowed(text),
+                _ => value.iter().copied().map(char::from).collect(),
+            })
     }
 
     /// The first field's value.

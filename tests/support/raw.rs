@@ -218,11 +218,10 @@ impl Connection {
             self.fill().await?;
         };
         let head: Vec<u8> = self.buffer.drain(..end + 4).collect();
-        let mut lines = head[..end].split(|byte| *byte == b'\n').map(|line| {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            String::from_utf8_lossy(line).into_owned()
-        });
-        let start_line = lines.next().unwrap_or_default();
+        let mut lines = head[..end]
+            .split(|byte| *byte == b'\n')
+            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let start_line = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
         let status = start_line
             .split(' ')
             .nth(1)
@@ -230,10 +229,10 @@ impl Connection {
             .ok_or_else(|| invalid("no status in the status line"))?;
         let mut headers = Headers::new();
         for line in lines {
-            let (name, value) = line
-                .split_once(':')
-                .ok_or_else(|| invalid("a header line without a colon"))?;
-            headers.push(name, value.trim());
+            let colon = line.iter().position(|byte| *byte == b':');
+            let colon = colon.ok_or_else(|| invalid("a header line without a colon"))?;
+            let name = String::from_utf8_lossy(&line[..colon]);
+            headers.push(name, line[colon + 1..].trim_ascii());
         }
         Ok((start_line, status, headers))
     }

@@ -127,7 +127,7 @@ impl FilterCall {
         self
     }
 
-    /// Leaves a header out.
+    /// Leaves a header out; one added with `header` stays.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.without.push(name.to_owned());
@@ -171,12 +171,18 @@ impl FilterCall {
             self.module_permissions.as_ref(),
         );
         add("X-Okapi-Match-Path-Pattern", Some(&"/*".to_owned()));
+        for name in &self.without {
+            headers.remove(name);
+        }
         for (name, value) in self.last.iter() {
             headers.push(name, value);
         }
-        headers.push("host", "127.0.0.1:8071");
-        for name in &self.without {
-            headers.remove(name);
+        if !self
+            .without
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case("host"))
+        {
+            headers.push("host", "127.0.0.1:8071");
         }
         request
     }

@@ -3,6 +3,8 @@
 //! Not a second opinion on what would be right: where the real module is odd (a list with a space after the comma asks for a
 //! permission that begins with one, an unknown `SYS#` set has no parts), so is this.
 
+use std::borrow::Cow;
+
 use super::super::raw::Request;
 use super::json::{self, Object};
 use super::permissions::{Extra, Trouble};
@@ -55,26 +57,28 @@ pub async fn answer(module: &Module, request: &Request) -> Option<Reply> {
     if let Some(reply) = before_the_filter(request, path) {
         return Some(reply);
     }
-    let header = |name| request.headers.get(name);
+    let header = |name| request.headers.latin(name);
     let Some(tenant) = header("X-Okapi-Tenant") else {
         return Some(Reply::text(400, "Missing header: X-Okapi-Tenant"));
     };
     let Some(url) = header("X-Okapi-Url") else {
         return Some(Reply::text(400, "Missing header: X-Okapi-Url"));
     };
+    let (request_id, user_id) = (header("X-Okapi-Request-Id"), header("X-Okapi-User-Id"));
     let call = Call {
-        tenant,
-        url,
-        request_id: header("X-Okapi-Request-Id"),
-        user_id: header("X-Okapi-User-Id"),
+        tenant: &tenant,
+        url: &url,
+        request_id: request_id.as_deref(),
+        user_id: user_id.as_deref(),
     };
     let given = header("X-Okapi-Token");
+    let token_less = given.is_none();
     let token = given.map_or_else(
         || {
             let subject = module.chance().subject();
-            module.key().sign(&Claims::dummy(tenant, &subject))
+            module.key().sign(&Claims::dummy(&tenant, &subject))
         },
-        str::to_owned,
+        Cow::into_owned,
     );
     let claims = match validate(module, &call, &token).await {
         Ok(claims) => claims,
@@ -82,7 +86,7 @@ pub async fn answer(module: &Module, request: &Request) -> Option<Reply> {
     };
     let caller = Caller {
         token,
-        token_less: given.is_none(),
+        token_less,
         subject: claims.text("sub").unwrap_or_default().to_owned(),
         user_id: call
             .user_id
@@ -123,8 +127,8 @@ async fn authorize(
     mut caller: Caller,
 ) -> Option<Reply> {
     let mut given = caller.claims.extra_permissions();
-    if let Some(header) = request.headers.get("X-Okapi-Extra-Permissions") {
-        given.extend(split(header).map(str::to_owned));
+    if let Some(header) = request.headers.latin("X-Okapi-Extra-Permissions") {
+        given.extend(split(&header).map(str::to_owned));
         // Into the claim's own list, if there is one: hence they show in the answer's token.
         if caller.claims.get("extra_permissions").is_some() {
             caller.claims = caller.claims.with("extra_permissions", given.clone());
@@ -139,8 +143,8 @@ async fn authorize(
 
     let path = path::raw(&request.target);
     if let Some(route) = own::route(path) {
-        let permissions = request.headers.get("X-Okapi-Permissions");
-        if permissions.is_some_and(|permissions| route.has_magic(permissions)) {
+        let permissions = request.headers.latin("X-Okapi-Permissions");
+        if permissions.is_some_and(|permissions| route.has_magic(&permissions)) {
             return Some(own::handle(module, request, call.tenant, &caller.claims));
         }
         return Some(route.authorize(&expanded, caller.token, tokens));
@@ -174,7 +178,8 @@ fn decide(
     held: &[String],
     tokens: String,
 ) -> Reply {
-    let required: Vec<_> = list(request, "X-Okapi-Permissions-Required").collect();
+    let required = request.headers.latin("X-Okapi-Permissions-Required");
+    let required: Vec<_> = required.iter().flat_map(|list| split(list)).collect();
     let has = |permission: &str| held.iter().chain(given).any(|known| known == permission);
     if let Some(missing) = required.iter().find(|permission| !has(permission)) {
         if caller.token_less {
@@ -185,7 +190,8 @@ fn decide(
         let text = format!("Access for user '{subject}' ({user}) requires permission: {missing}");
         return refusal(403, tokens, text);
     }
-    let desired: Vec<_> = list(request, "X-Okapi-Permissions-Desired").collect();
+    let desired = request.headers.latin("X-Okapi-Permissions-Desired");
+    let desired: Vec<_> = desired.iter().flat_map(|list| split(list)).collect();
     let told: Vec<_> = held
         .iter()
         .filter(|name| {
@@ -218,8 +224,8 @@ fn module_tokens(
     caller: &Caller,
 ) -> Option<String> {
     let mut tokens = Vec::new();
-    if let Some(header) = request.headers.get("X-Okapi-Module-Permissions") {
-        for (name, permissions) in Object::parse(header)?.0 {
+    if let Some(header) = request.headers.latin("X-Okapi-Module-Permissions") {
+        for (name, permissions) in Object::parse(&header)?.0 {
             if !permissions.is_array() {
                 return None;
             }
@@ -231,10 +237,6 @@ fn module_tokens(
     }
     tokens.push(("_".to_owned(), caller.token.clone()));
     Some(json::object(&tokens))
-}
-
-fn list<'a>(request: &'a Request, name: &str) -> impl Iterator<Item = &'a str> {
-    request.headers.get(name).into_iter().flat_map(split)
 }
 
 /// Java's `split(",")`: nothing trimmed, empty parts at the end dropped, but an empty text is one empty part.

@@ -171,11 +171,10 @@ impl Client {
 }
 
 fn parse(head: &[u8]) -> Result<Request, Unreadable> {
-    let mut lines = head.split(|byte| *byte == b'\n').map(|line| {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        (line, String::from_utf8_lossy(line))
-    });
-    let (_, line) = lines.next().ok_or(Unreadable::Malformed)?;
+    let mut lines = head
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let line = String::from_utf8_lossy(lines.next().ok_or(Unreadable::Malformed)?);
     let (method, rest) = line.split_once(' ').ok_or(Unreadable::Malformed)?;
     let (target, version) = rest.rsplit_once(' ').ok_or(Unreadable::Malformed)?;
     if !version.starts_with("HTTP/1.") {
@@ -183,12 +182,11 @@ fn parse(head: &[u8]) -> Result<Request, Unreadable> {
     }
     let mut request = Request::new(method, target);
     version.clone_into(&mut request.version);
-    for (line, _) in lines {
-        let colon = find(line, b":").ok_or(Unreadable::Malformed)?;
-        let name = String::from_utf8_lossy(&line[..colon]);
-        request
-            .headers
-            .push(name.trim_end(), line[colon + 1..].trim_ascii());
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':');
+        let (name, value) = line.split_at(colon.ok_or(Unreadable::Malformed)?);
+        let name = String::from_utf8_lossy(name.trim_ascii_end());
+        request.headers.push(name, value[1..].trim_ascii());
     }
     if request.headers.size() > LARGEST_HEAD {
         return Err(Unreadable::HeadTooLarge);
@@ -329,7 +327,12 @@ impl Reply {
         for (name, value) in &self.headers {
             wire.extend_from_slice(name.as_bytes());
             wire.extend_from_slice(b": ");
-            wire.extend_from_slice(value.as_bytes());
+            if value.is_ascii() {
+                wire.extend_from_slice(value.as_bytes());
+            } else {
+                // As Netty writes: a character is a byte, if it fits.
+                wire.extend(value.chars().map(|c| u8::try_from(c).unwrap_or(b'?')));
+            }
             wire.extend_from_slice(b"\r\n");
         }
         if self.framing == Framing::Length && !to.head {
