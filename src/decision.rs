@@ -136,12 +136,19 @@ pub struct LifePolicy {
 /// An answer that proved itself: the parts that are not in the request anyway.
 #[derive(Debug)]
 pub struct Proven {
-    content_type: Option<HeaderValue>,
     permissions: HeaderValue,
     tokens: ModuleTokens,
-    token: AnswerToken,
-    user_id: Option<HeaderValue>,
-    more: Option<Box<[(HeaderName, HeaderValue)]>>,
+    user_id: AnswerUser,
+    odd: Option<Odd>,
+}
+
+/// Where the answer's `X-Okapi-User-Id` comes from.
+#[derive(Debug)]
+enum AnswerUser {
+    /// The request's header, or there is none in either.
+    Request,
+    /// The token.
+    Token(HeaderValue),
 }
 
 /// The module tokens with the place of the request's own token.
@@ -162,6 +169,12 @@ enum AnswerToken {
     Other(HeaderValue),
     /// None.
     Absent,
+}
+
+impl fmt::Debug for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Odd(…)")
+    }
 }
 
 impl fmt::Debug for ModuleTokens {
@@ -221,31 +234,27 @@ pub fn prove(
         .ok_or(NotStored::Permissions)?;
     serde_json::from_slice::<Vec<Cow<'_, str>>>(permissions.as_bytes())
         .map_err(|_| NotStored::Permissions)?;
-    prove_user(question, claims, answer)?;
     Ok(Proven {
-        content_type: answer.headers.get(CONTENT_TYPE).cloned(),
         permissions: permissions.clone(),
         tokens: prove_tokens(question, token, answer)?,
-        token: match answer.headers.get(TOKEN) {
-            Some(same) if same == token => AnswerToken::Same,
-            Some(other) => AnswerToken::Other(compact(other)),
-            None => AnswerToken::Absent,
-        },
-        user_id: answer.headers.get(USER_ID).cloned(),
-        more: more(&answer.headers),
+        user_id: prove_user(question, claims, answer)?,
+        odd: odd(token, &answer.headers),
     })
 }
 
-fn prove_user(question: &Question<'_>, claims: &Claims, answer: &Answer) -> Result<(), NotStored> {
-    let expected = match question.user_id {
-        Some(header) => Some(header.as_bytes()),
-        None => claims.user.as_deref().map(str::as_bytes),
-    };
-    let found = answer.headers.get(USER_ID).map(HeaderValue::as_bytes);
-    if found == expected {
-        Ok(())
-    } else {
-        Err(NotStored::UserId)
+fn prove_user(
+    question: &Question<'_>,
+    claims: &Claims,
+    answer: &Answer,
+) -> Result<AnswerUser, NotStored> {
+    let found = answer.headers.get(USER_ID);
+    match (question.user_id, claims.user.as_deref(), found) {
+        (Some(header), _, Some(found)) if header == found => Ok(AnswerUser::Request),
+        (None, Some(user), Some(found)) if user.as_bytes() == found.as_bytes() => {
+            Ok(AnswerUser::Token(found.clone()))
+        }
+        (None, None, None) => Ok(AnswerUser::Request),
+        _ => Err(NotStored::UserId),
     }
 }
 
@@ -280,9 +289,10 @@ fn prove_tokens(
     Ok(ModuleTokens::around(value, token))
 }
 
-/// What else the answer says; a `Date` would be a lie when it is given again.
-fn more(answer: &HeaderMap) -> Option<Box<[(HeaderName, HeaderValue)]>> {
-    const KNOWN: [HeaderName; 6] = [
+/// What the answer says beyond the usual; a `Date` would be a lie when it is given again.
+fn odd(token: &HeaderValue, answer: &HeaderMap) -> Option<Odd> {
+    const KNOWN: [HeaderName; 7] = [
+        CONTENT_LENGTH,
         CONTENT_TYPE,
         DATE,
         PERMISSIONS,
@@ -290,13 +300,25 @@ fn more(answer: &HeaderMap) -> Option<Box<[(HeaderName, HeaderValue)]>> {
         TOKEN,
         USER_ID,
     ];
+    let content_type = answer.get(CONTENT_TYPE);
+    let answer_token = match answer.get(TOKEN) {
+        Some(same) if same == token => AnswerToken::Same,
+        Some(other) => AnswerToken::Other(compact(other)),
+        None => AnswerToken::Absent,
+    };
     let more: Box<[_]> = answer
         .iter()
         .filter(|(name, _)| !KNOWN.contains(name) && !headers::hop_by_hop(name))
-        .filter(|(name, _)| **name != CONTENT_LENGTH)
         .map(|(name, value)| (name.clone(), compact(value)))
         .collect();
-    (!more.is_empty()).then_some(more)
+    let usual = content_type == Some(&USUAL_TYPE)
+        && matches!(answer_token, AnswerToken::Same)
+        && more.is_empty();
+    (!usual).then(|| Odd {
+        content_type: content_type.map(compact),
+        token: answer_token,
+        more: (!more.is_empty()).then_some(more),
+    })
 }
 
 /// A copy of its own: the answer's value is a slice of a whole read buffer, which a kept one would keep as well.
@@ -358,18 +380,34 @@ pub trait Share {
     fn share(&self, value: &HeaderValue) -> Arc<HeaderValue>;
 }
 
-/// A decision that is kept.
+/// A decision that is kept. A hit reads all of it, so it is two cache lines; what few answers have is behind `odd`.
 pub struct Decision {
     asked: Tick,
     life: Life,
-    content_type: Option<Arc<HeaderValue>>,
     permissions: Arc<HeaderValue>,
-    user_id: Option<Arc<HeaderValue>>,
+    user_id: UserId,
     tokens: ModuleTokens,
-    token: Option<Box<AnswerToken>>,
-    more: Option<Box<[(HeaderName, HeaderValue)]>>,
+    odd: Option<Box<Odd>>,
     refreshing: AtomicBool,
 }
+
+/// `X-Okapi-User-Id` of the answer.
+enum UserId {
+    /// The request's own header, or none where it has none.
+    Request,
+    /// The token's, which the request does not show.
+    Token(Arc<HeaderValue>),
+}
+
+/// What an answer has beyond the usual.
+struct Odd {
+    content_type: Option<HeaderValue>,
+    token: AnswerToken,
+    more: Option<Box<[(HeaderName, HeaderValue)]>>,
+}
+
+/// The content type of every filter answer (mod-authtoken `FilterApi`).
+const USUAL_TYPE: HeaderValue = HeaderValue::from_static("text/plain");
 
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -380,14 +418,13 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// When a decision may answer. Absolute: nothing extends it.
+/// When a decision may answer. Absolute: nothing extends it. Durations in milliseconds; a life is at most ten minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
     stored: Now,
-    fresh_for: u64,
-    wall_until: WallMillis,
     exp_until: WallMillis,
-    refresh_after: u64,
+    fresh_for: u32,
+    refresh_after: u32,
 }
 
 /// How a decision stands at one moment.
@@ -423,15 +460,13 @@ impl Decision {
         Ok(Self {
             asked: asked.tick,
             life,
-            content_type: proven.content_type.map(|value| shared.share(&value)),
             permissions: shared.share(&proven.permissions),
-            user_id: proven.user_id.map(|value| shared.share(&value)),
-            tokens: proven.tokens,
-            token: match proven.token {
-                AnswerToken::Same => None,
-                other @ (AnswerToken::Other(_) | AnswerToken::Absent) => Some(Box::new(other)),
+            user_id: match proven.user_id {
+                AnswerUser::Request => UserId::Request,
+                AnswerUser::Token(user) => UserId::Token(shared.share(&user)),
             },
-            more: proven.more,
+            tokens: proven.tokens,
+            odd: proven.odd.map(Box::new),
             refreshing: AtomicBool::new(false),
         })
     }
@@ -448,7 +483,7 @@ impl Decision {
 
     /// Monotonic milliseconds until which it answers, unless a wall clock ends it earlier.
     pub fn fresh_until(&self) -> u64 {
-        self.life.stored.mono + self.life.fresh_for
+        self.life.stored.mono + u64::from(self.life.fresh_for)
     }
 
     /// How it stands now.
@@ -461,48 +496,63 @@ impl Decision {
         !self.refreshing.load(Ordering::Relaxed) && !self.refreshing.swap(true, Ordering::Relaxed)
     }
 
-    /// The answer's headers for a request that brought `token`.
-    pub fn headers(&self, token: &HeaderValue) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(8);
-        if let Some(content_type) = &self.content_type {
-            headers.insert(CONTENT_TYPE, HeaderValue::clone(content_type));
+    /// Turns the request's headers into the answer's. The map is the request's own, since its room is just right for
+    /// the next request on the connection; its token and user id are the answer's.
+    pub fn answer(&self, headers: &mut HeaderMap) {
+        let token = headers.remove(TOKEN);
+        let user_id = match &self.user_id {
+            UserId::Request => headers.remove(USER_ID),
+            UserId::Token(user) => Some(HeaderValue::clone(user)),
+        };
+        headers.clear();
+        let odd = self.odd.as_deref();
+        let content_type = odd.map_or(Some(USUAL_TYPE), |odd| odd.content_type.clone());
+        if let Some(content_type) = content_type {
+            headers.insert(CONTENT_TYPE, content_type);
         }
         headers.insert(PERMISSIONS, HeaderValue::clone(&self.permissions));
-        headers.insert(MODULE_TOKENS, self.tokens.value(token));
-        match self.token.as_deref() {
-            None | Some(AnswerToken::Same) => {
-                headers.insert(TOKEN, token.clone());
+        if let Some(token) = token {
+            headers.insert(MODULE_TOKENS, self.tokens.value(&token));
+            match odd.map_or(&AnswerToken::Same, |odd| &odd.token) {
+                AnswerToken::Same => {
+                    headers.insert(TOKEN, token);
+                }
+                AnswerToken::Other(other) => {
+                    headers.insert(TOKEN, other.clone());
+                }
+                AnswerToken::Absent => {}
             }
-            Some(AnswerToken::Other(other)) => {
-                headers.insert(TOKEN, other.clone());
-            }
-            Some(AnswerToken::Absent) => {}
         }
-        if let Some(user_id) = &self.user_id {
-            headers.insert(USER_ID, HeaderValue::clone(user_id));
+        if let Some(user_id) = user_id {
+            headers.insert(USER_ID, user_id);
         }
-        for (name, value) in self.more.iter().flatten() {
+        for (name, value) in odd
+            .and_then(|odd| odd.more.as_deref())
+            .into_iter()
+            .flatten()
+        {
             headers.insert(name, value.clone());
         }
-        headers
     }
 
     /// Bytes that this decision alone holds on the heap, without the values it shares.
     pub fn heap_bytes(&self) -> usize {
-        let token = match self.token.as_deref() {
-            Some(AnswerToken::Other(other)) => size_of::<AnswerToken>() + other.len(),
-            Some(AnswerToken::Absent | AnswerToken::Same) => size_of::<AnswerToken>(),
-            None => 0,
-        };
-        let more: usize = self
-            .more
-            .iter()
-            .flatten()
-            .map(|(name, value)| {
-                size_of::<(HeaderName, HeaderValue)>() + name.as_str().len() + value.len()
-            })
-            .sum();
-        self.tokens.bytes() + token + more
+        let odd = self.odd.as_deref().map_or(0, |odd| {
+            let token = match &odd.token {
+                AnswerToken::Other(other) => other.len(),
+                AnswerToken::Absent | AnswerToken::Same => 0,
+            };
+            let more: usize = odd
+                .more
+                .iter()
+                .flatten()
+                .map(|(name, value)| {
+                    size_of::<(HeaderName, HeaderValue)>() + name.as_str().len() + value.len()
+                })
+                .sum();
+            size_of::<Odd>() + odd.content_type.as_ref().map_or(0, HeaderValue::len) + token + more
+        });
+        self.tokens.bytes() + odd
     }
 }
 
@@ -517,7 +567,7 @@ impl Life {
             .ttl
             .mul_f64(1.0 - policy.jitter * random)
             .min(policy.ttl);
-        let fresh_for = crate::clock::millis(ttl.as_millis());
+        let fresh_for = short_millis(ttl);
         if fresh_for == 0 {
             return Err(NotStored::TtlZero);
         }
@@ -525,45 +575,52 @@ impl Life {
             exp.saturating_mul(1_000)
                 .saturating_sub(crate::clock::millis(policy.skew.as_millis()))
         });
-        let wall_until = now.wall.saturating_add(fresh_for).min(exp_until);
-        if wall_until <= now.wall {
+        if exp_until <= now.wall {
             return Err(NotStored::Expired);
         }
         let refresh_after = if policy.refresh_ahead >= 1.0 {
-            u64::MAX
+            u32::MAX
         } else {
-            crate::clock::millis(ttl.mul_f64(policy.refresh_ahead).as_millis())
+            short_millis(ttl.mul_f64(policy.refresh_ahead))
         };
         Ok(Self {
             stored: now,
-            fresh_for,
-            wall_until,
             exp_until,
+            fresh_for,
             refresh_after,
         })
     }
 
     fn at(&self, now: Now, policy: &LifePolicy) -> Freshness {
         // A clock that runs backwards says nothing about how old this is.
-        if now.wall < self.stored.wall || now.mono < self.stored.mono {
+        let (Some(age), Some(wall_age)) = (
+            now.mono.checked_sub(self.stored.mono),
+            now.wall.checked_sub(self.stored.wall),
+        ) else {
+            return Freshness::Gone;
+        };
+        if now.wall >= self.exp_until {
             return Freshness::Gone;
         }
-        let age = now.mono - self.stored.mono;
-        if age < self.fresh_for && now.wall < self.wall_until {
-            return if age >= self.refresh_after {
+        let fresh_for = u64::from(self.fresh_for);
+        let oldest = age.max(wall_age);
+        if oldest < fresh_for {
+            if age >= u64::from(self.refresh_after) {
                 Freshness::Late
             } else {
                 Freshness::Fresh
-            };
-        }
-        let stale = self.fresh_for + crate::clock::millis(policy.stale_if_error.as_millis());
-        let wall_age = now.wall - self.stored.wall;
-        if age < stale && wall_age < stale && now.wall < self.exp_until {
+            }
+        } else if oldest < fresh_for + crate::clock::millis(policy.stale_if_error.as_millis()) {
             Freshness::Stale
         } else {
             Freshness::Gone
         }
     }
+}
+
+/// A duration of at most ten minutes in milliseconds.
+fn short_millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// A JSON object as pairs, in which no name comes twice.
@@ -767,11 +824,29 @@ mod tests {
             .with(TOKEN, "other.t.s")
             .with(HeaderName::from_static("x-more"), "1");
         let bare = case().without(TOKEN).without(CONTENT_TYPE);
+        let named = {
+            let mut case = case();
+            case.user_id = Some(HeaderValue::from_static("u1"));
+            case
+        };
+        let nobody = {
+            let mut case = case().without(USER_ID);
+            case.claims.as_mut().unwrap().user = None;
+            case
+        };
 
-        for case in [plain, own, odd, bare] {
+        for case in [plain, own, odd, bare, named, nobody] {
             let decision = keep(&case, T0, &POLICY, 0.0).unwrap();
+            let mut headers = HeaderMap::new();
+            headers.insert(TOKEN, case.token.clone());
+            headers.insert(DATE, HeaderValue::from_static("yesterday"));
+            if let Some(user_id) = &case.user_id {
+                headers.insert(USER_ID, user_id.clone());
+            }
 
-            assert_eq!(decision.headers(&case.token), case.answer.headers);
+            decision.answer(&mut headers);
+
+            assert_eq!(headers, case.answer.headers);
         }
     }
 
@@ -962,6 +1037,16 @@ mod tests {
         assert_eq!(
             expiring.freshness(after(69_999, 70_000), &policy),
             Freshness::Gone
+        );
+    }
+
+    #[test]
+    fn a_decision_is_no_larger_than_two_cache_lines() {
+        // With the two counts of the `Arc` around it.
+        assert!(
+            size_of::<Decision>() + 16 <= 128,
+            "{}",
+            size_of::<Decision>()
         );
     }
 

@@ -341,7 +341,7 @@ impl Filter {
         match found.freshness {
             Freshness::Gone => None,
             Freshness::Stale | Freshness::Fresh | Freshness::Late => {
-                Some(reply::hit(&found.decision, parsed.question.token?))
+                Some(reply::hit(&found.decision, parts.headers.clone()))
             }
         }
     }

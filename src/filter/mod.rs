@@ -20,7 +20,7 @@ use crate::key::{Bypass, FilterRequest, KeyScope};
 use crate::metrics::{FailureCause, Levels, Metrics, Probe};
 use crate::upstream::{Manner, Upstream, UpstreamError};
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Uri, request};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -152,14 +152,16 @@ impl Filter {
     }
 
     /// Answers a request.
-    pub fn call(self: &Arc<Self>, request: Request<Incoming>) -> Answering {
+    pub fn call(self: &Arc<Self>, mut request: Request<Incoming>) -> Answering {
         let began = Instant::now();
         let parsed = self.parse(request.method(), request.uri(), request.headers());
         if parsed.bypass.is_none()
             && request.body().is_end_stream()
             && parsed.probe.is_none()
-            && let Some(response) = self.hit(request.method(), request.uri(), &parsed, began)
+            && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began)
         {
+            let response = reply::hit(&found.decision, std::mem::take(request.headers_mut()));
+            self.metrics.hit(found.caller.label, began.elapsed());
             return Answering::Now(Some(response));
         }
         let filter = self.clone();
@@ -179,14 +181,14 @@ impl Filter {
         parsed
     }
 
-    /// Answers from the cache, if there is a decision that may.
+    /// The decision that may answer, if there is one; what the request announces is told.
     fn hit(
         self: &Arc<Self>,
         method: &Method,
         target: &Uri,
         parsed: &FilterRequest<'_>,
         began: Instant,
-    ) -> Option<Response<Body>> {
+    ) -> Option<Found> {
         let now = self.clock.at(began);
         let found = self.find(method, target, parsed, now)?;
         match found.freshness {
@@ -194,10 +196,8 @@ impl Filter {
             Freshness::Late => self.refresh_ahead(method, target, parsed, &found, now),
             Freshness::Stale | Freshness::Gone => return None,
         }
-        let response = reply::hit(&found.decision, parsed.question.token?);
-        self.listen_to(method, target, parsed, response.status());
-        self.metrics.hit(found.caller.label, began.elapsed());
-        Some(response)
+        self.listen_to(method, target, parsed, StatusCode::ACCEPTED);
+        Some(found)
     }
 
     /// The stored decision of this question, if no revocation made it void.
@@ -240,8 +240,10 @@ impl Filter {
             FirstChunk::Empty { seen_late } => {
                 // The body was not known to be empty when the cache was asked first.
                 if seen_late
-                    && let Some(response) = self.hit(&parts.method, &parts.uri, &parsed, began)
+                    && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began)
                 {
+                    let response = reply::hit(&found.decision, parts.headers.clone());
+                    self.metrics.hit(found.caller.label, began.elapsed());
                     return response;
                 }
                 self.miss(&parts, &parsed, began).await
@@ -280,9 +282,7 @@ impl Filter {
         reason: Bypass,
     ) -> Response<Body> {
         let status = response.status();
-        if status.is_server_error()
-            || status == http::StatusCode::ACCEPTED
-            || !reason.judges_the_token()
+        if status.is_server_error() || status == StatusCode::ACCEPTED || !reason.judges_the_token()
         {
             return response;
         }
@@ -330,7 +330,7 @@ impl Filter {
     /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
     pub async fn probe_upstream(&self) {
         match self.upstream.probe(&self.probe).await {
-            Ok(status) if status == http::StatusCode::LOOP_DETECTED => {
+            Ok(status) if status == StatusCode::LOOP_DETECTED => {
                 tracing::error!(
                     "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
                 );

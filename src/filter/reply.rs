@@ -7,13 +7,14 @@ use crate::body::Body;
 use crate::decision::{Answer, Decision};
 use crate::metrics::FailureCause;
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-/// A kept decision, for the request that brought `token`.
-pub(super) fn hit(decision: &Decision, token: &HeaderValue) -> Response<Body> {
+/// A kept decision, made of the headers of the request that found it.
+pub(super) fn hit(decision: &Decision, mut headers: HeaderMap) -> Response<Body> {
+    decision.answer(&mut headers);
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = StatusCode::ACCEPTED;
-    *response.headers_mut() = decision.headers(token);
+    *response.headers_mut() = headers;
     response
 }
 

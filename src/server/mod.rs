@@ -3,6 +3,8 @@
 //! The filter port has an accept loop of its own over hyper's HTTP/1 connections, because the ready-made one has no
 //! header timeout, no idle timeout and no bounded drain. No business rules here.
 
+mod timer;
+
 use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -11,13 +13,14 @@ use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use timer::ConnectionTimer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -188,11 +191,11 @@ async fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)>
 async fn accept(listener: &TcpListener, filter: &Arc<Filter>, graceful: &GracefulShutdown) {
     let mut server = http1::Builder::new();
     server
-        .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
         .max_headers(MOST_HEADERS)
         .title_case_headers(true)
-        .auto_date_header(false);
+        .auto_date_header(false)
+        .pipeline_flush(true);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => serve(&server, stream, filter, graceful),
@@ -218,6 +221,8 @@ fn serve(
         let filter = filter.clone();
         service_fn(move |request| filter.call(request))
     };
+    let mut server = server.clone();
+    server.timer(ConnectionTimer::default());
     let connection = graceful.watch(server.serve_connection(TokioIo::new(stream), service));
     let filter = filter.clone();
     filter.metrics().connected();
