@@ -195,7 +195,9 @@ async fn accept(listener: &TcpListener, filter: &Arc<Filter>, graceful: &Gracefu
         .max_headers(MOST_HEADERS)
         .title_case_headers(true)
         .auto_date_header(false)
-        .pipeline_flush(true);
+        // Answers are copied into one buffer and written once. Not `pipeline_flush`, which does so too: it keeps an
+        // answer back for as long as the beginning of the next request is there.
+        .writev(false);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => serve(&server, stream, filter, graceful),
