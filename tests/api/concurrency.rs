@@ -597,7 +597,7 @@ async fn late_in_its_life_a_hit_renews_the_decision_behind_the_caller_s_back() {
     sidecar.until(STORED, 2.0).await;
 
     // Past the first one's end, well within the second one's life.
-    sidecar.advance(Duration::from_secs(60));
+    sidecar.advance(Duration::from_mins(1));
     assert!(sidecar.hits(&standin, &call).await);
     assert_eq!(sidecar.metric(REFRESHED).await, 1.0);
     assert_eq!(sidecar.metric(HITS).await, 12.0);
@@ -632,7 +632,7 @@ async fn a_renewal_that_says_the_user_is_gone_ends_all_of_its_decisions() {
     sidecar.advance(Duration::from_secs(85));
     assert!(!sidecar.hits(&standin, &young).await);
     standin.world(|world| world.set_active("diku", DESK, false));
-    standin.clock().advance(Duration::from_secs(120));
+    standin.clock().advance(Duration::from_mins(2));
 
     assert_eq!(
         sidecar.ask(&loans(&token)).await.status,
