@@ -1,1 +1,3 @@
 //! okapi-auth-sidecar
+mod okapi;
+pub mod register;
