@@ -30,6 +30,7 @@ pub const ENV_NAMES: &[&str] = &[
     "AUTH_SIDECAR_REGISTER_SAMPLES",
     "AUTH_SIDECAR_REGISTER_SAMPLE_INTERVAL",
     "AUTH_SIDECAR_REGISTER_WAIT",
+    "AUTH_SIDECAR_REGISTER_PUT_BACK_FOR",
     "AUTH_SIDECAR_REGISTER_OUTPUT",
 ];
 
@@ -153,6 +154,9 @@ pub(super) struct CommonArgs {
     /// The pause between two health checks.
     #[arg(long, env = "AUTH_SIDECAR_REGISTER_SAMPLE_INTERVAL", default_value = "100ms", value_parser = duration)]
     pub(super) sample_interval: Duration,
+    /// After a failure, how long it is tried to put everything back. In Kubernetes the grace period should be longer.
+    #[arg(long, env = "AUTH_SIDECAR_REGISTER_PUT_BACK_FOR", default_value = "2m", value_parser = duration)]
+    pub(super) put_back_for: Duration,
     /// Change nothing: say what would be done.
     #[arg(long)]
     pub(super) dry_run: bool,

@@ -221,12 +221,14 @@ impl Preparation<'_, '_> {
             pace: Pace {
                 samples: self.common.samples,
                 interval: self.common.sample_interval,
+                put_back_for: self.common.put_back_for,
                 deadline: self.deadline,
                 pods: found.pods,
             },
             console: &mut *self.console,
             report: &mut *self.report,
             baseline: None,
+            unanswered: false,
         };
         switch(self.task, self.common.dry_run, &mut run, &mut interrupts).await
     }

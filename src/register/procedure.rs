@@ -17,8 +17,6 @@ use crate::okapi::{Entry, Okapi, OkapiError};
 
 /// How long one change, or one question before the first change, is repeated while it may yet go well.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it is tried to put everything back.
-const PUT_BACK_PATIENCE: Duration = Duration::from_mins(2);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often a wait says that it still waits.
@@ -42,6 +40,8 @@ pub(crate) struct Pace {
     pub samples: u16,
     /// Between two health checks.
     pub interval: Duration,
+    /// How long it is tried to put everything back.
+    pub put_back_for: Duration,
     /// When waiting for a rollout ends.
     pub deadline: Instant,
     /// How many Okapi pods there are.
@@ -59,6 +59,8 @@ pub(crate) struct Run<'a, 'c> {
     pub report: &'a mut Report,
     /// The status that real calls had before anything was changed.
     pub baseline: Option<u16>,
+    /// Whether a change was asked for and never answered: it may still be made, any time.
+    pub unanswered: bool,
 }
 
 /// Repeats a question until it is answered, or has no prospect, or `until` has come.
@@ -147,7 +149,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Goes back to `goal`, whatever is there now, for as long as it takes but two minutes at most.
+    /// Goes back to `goal`, whatever is there now, for as long as it takes, within limits.
     ///
     /// # Errors
     /// What stood in the way last.
@@ -156,17 +158,16 @@ impl Run<'_, '_> {
         goal: &View,
         touched: &[String],
     ) -> Result<(), OkapiError> {
-        let until = Instant::now() + PUT_BACK_PATIENCE;
-        let mut looked_twice = false;
+        let until = Instant::now() + self.pace.put_back_for;
         loop {
             let trouble = match self.view(Instant::now()).await {
                 Ok(now) => {
                     let steps = plan::back(&now, goal, &self.wish, touched);
-                    if steps.is_empty() && looked_twice {
+                    if steps.is_empty() && !self.unanswered {
                         return Ok(());
                     }
                     if steps.is_empty() {
-                        looked_twice = true;
+                        self.unanswered = false;
                         sleep(AFTERMATH).await;
                         continue;
                     }
@@ -191,16 +192,20 @@ impl Run<'_, '_> {
     }
 
     /// One try at one change.
-    async fn change(&self, step: &Step) -> Result<(), OkapiError> {
-        match step {
+    async fn change(&mut self, step: &Step) -> Result<(), OkapiError> {
+        let done = match step {
             Step::Add(entry) | Step::Park(entry) => self.okapi.add(entry).await,
             Step::Remove(entry) | Step::Forget(entry) => self.okapi.remove(entry).await,
             Step::Await(_) | Step::Call { .. } | Step::Health(_) => Ok(()),
+        };
+        if let Err(OkapiError::NoAnswer { .. }) = done {
+            self.unanswered = true;
         }
+        done
     }
 
     /// Repeats a change until it is made. Whether it is made is what the discovery shows, not what the answer was.
-    async fn insist_on(&self, step: &Step) -> Result<(), Failure> {
+    async fn insist_on(&mut self, step: &Step) -> Result<(), Failure> {
         let until = Instant::now() + PATIENCE;
         loop {
             let Err(error) = self.change(step).await else {
