@@ -100,6 +100,9 @@ pub(crate) enum Failure {
         /// What is there.
         entries: Vec<String>,
     },
+    /// Signals cannot be handled, so an interrupted run could not be put back.
+    #[error("signals cannot be handled here: {0}; nothing was begun")]
+    Signals(#[source] std::io::Error),
     /// A signal.
     #[error("interrupted by {0}")]
     Interrupted(&'static str),
@@ -113,6 +116,7 @@ impl Failure {
             Self::Choice(_)
             | Self::Refusal(_)
             | Self::NoParking(_)
+            | Self::Signals(_)
             | Self::AlreadyFailing { .. }
             | Self::NoRoute { .. } => Ending::Refused,
             Self::Okapi(_) => Ending::OkapiFailed,

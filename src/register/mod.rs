@@ -35,6 +35,8 @@ use report::{Console, Ending, Report, StepReport, describe};
 
 pub use args::{ENV_NAMES, RegisterArgs, UnregisterArgs};
 
+/// While a rollout makes requests fail, how often it is looked whether it still does.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// How many Okapi pods are assumed when nobody tells.
 const PODS_ASSUMED: usize = 3;
 
@@ -149,6 +151,7 @@ async fn run(
 ) -> ExitCode {
     let mut report = Report {
         command: task.name(),
+        okapi_url: access.as_ref().ok().map(|access| access.url.to_string()),
         result: Ending::Refused,
         exit_code: Ending::Refused.code(),
         message: String::new(),
@@ -207,8 +210,7 @@ struct Found {
 
 impl Preparation<'_, '_> {
     async fn run(&mut self) -> Result<(Ending, String), Failure> {
-        let mut interrupts = Interrupts::new()
-            .map_err(|_| Failure::Interrupted("nothing yet: signals cannot be handled here"))?;
+        let mut interrupts = Interrupts::new().map_err(Failure::Signals)?;
         let found = tokio::select! {
             biased;
             signal = interrupts.next() => return Err(Failure::Interrupted(signal)),
@@ -353,19 +355,11 @@ async fn switch(
     }
 
     let changes = steps.iter().any(is_change);
-    let settled = task.is_done(&found, &run.wish) && !changes;
-    let works = match (task, found.entries.is_empty()) {
-        (Task::Register { .. }, false) if !settled => run
-            .see_how_it_is(found.entries.len())
-            .await
-            .map(|()| true)?,
-        (Task::Unregister { .. }, false) => run.see_how_it_is(found.entries.len()).await.is_ok(),
-        (Task::Register { .. } | Task::Unregister { .. }, _) => true,
+    let worked = tokio::select! {
+        biased;
+        signal = interrupts.next() => return Err(Failure::Interrupted(signal)),
+        worked = see_how_it_is(task, &found, run) => worked?,
     };
-    if !works {
-        run.console.line("     requests fail as it is now");
-        run.baseline = None;
-    }
     let failure = match run.carry_out(&steps, interrupts).await {
         Ok(()) => match finish(task, changes, run).await {
             Ok(ended) => return Ok(ended),
@@ -373,7 +367,35 @@ async fn switch(
         },
         Err(failure) => failure,
     };
-    go_back(task, &found, &steps, works, failure, run).await
+    go_back(task, &found, &steps, worked, failure, run).await
+}
+
+/// Whether requests went well before anything was changed. Without that, to register would be to blame the sidecar for others' failures, so it
+/// is not even begun; to unregister is what one does in such a case.
+async fn see_how_it_is(task: &Task, found: &View, run: &mut Run<'_, '_>) -> Result<bool, Failure> {
+    if found.entries.is_empty() {
+        return Ok(true);
+    }
+    match task {
+        Task::Register { url, .. } if plan::is_in_use(found, url) => Ok(true),
+        Task::Register { .. } => loop {
+            match run.see_how_it_is(found.entries.len()).await {
+                Ok(()) => return Ok(true),
+                Err(Failure::AlreadyFailing { .. }) if Instant::now() < run.pace.deadline => {
+                    tokio::time::sleep(BETWEEN_LOOKS).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        },
+        Task::Unregister { .. } => {
+            let works = run.see_how_it_is(found.entries.len()).await.is_ok();
+            if !works {
+                run.console.line("     requests fail as it is now");
+                run.baseline = None;
+            }
+            Ok(works)
+        }
+    }
 }
 
 fn is_change(step: &Step) -> bool {
@@ -448,7 +470,15 @@ async fn go_back(
                 format!("{failure}; requests failed before as well, so nothing is put back");
             return Ok((Ending::NeedsHands, message));
         }
-        Task::Register { url, .. } if failure.is_a_verdict() => plan::without_url(found, url),
+        Task::Register { url, .. } if failure.is_a_verdict() => {
+            let without = plan::without_url(found, url);
+            // A sidecar that was in use beside others may fail because of them: it goes only when they are reached.
+            if run.reaches_all(&without).await {
+                without
+            } else {
+                found.clone()
+            }
+        }
         Task::Register { .. } | Task::Unregister { .. } => found.clone(),
     };
     let touched = plan::touched(steps, found, &goal);

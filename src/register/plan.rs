@@ -209,7 +209,7 @@ pub(crate) fn register(view: &View, wish: &Wish, url: &str) -> Result<Vec<Step>,
     )?;
 
     let mut steps = Vec::new();
-    if wish.parking && !view.entries.iter().any(|e| leads_to(e, url)) {
+    if wish.parking && !is_in_use(view, url) {
         let rehearsal = wish.rehearsal(url);
         park(view, rehearsal.clone(), &mut steps);
         steps.push(Step::Await(rehearsal.clone()));
@@ -441,6 +441,11 @@ pub(crate) fn without_url(found: &View, url: &str) -> View {
         goal.entries.retain(|e| !leads_to(e, url));
     }
     goal
+}
+
+/// Whether an entry leads to this address already.
+pub(crate) fn is_in_use(view: &View, url: &str) -> bool {
+    view.entries.iter().any(|entry| leads_to(entry, url))
 }
 
 fn leads_to(entry: &Entry, url: &str) -> bool {

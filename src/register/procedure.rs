@@ -246,6 +246,16 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Whether every pod reaches every entry.
+    pub(crate) async fn reaches_all(&mut self, view: &View) -> bool {
+        for entry in &view.entries {
+            if self.see_health(entry).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
     fn health_draws(&self) -> u32 {
         draws(self.pace.pods, self.pace.samples)
     }

@@ -52,6 +52,8 @@ impl Ending {
 pub(crate) struct Report {
     /// `register` or `unregister`.
     pub command: &'static str,
+    /// Okapi's address.
+    pub okapi_url: Option<String>,
     /// How it ended.
     pub result: Ending,
     /// The process's exit code.

@@ -145,6 +145,47 @@ async fn a_broken_sidecar_that_is_alone_is_left_to_the_operator() {
 }
 
 #[tokio::test]
+async fn a_broken_sidecar_beside_a_direct_entry_is_taken_out() {
+    let (okapi, ..) = three_pods().await;
+    okapi.add(MODULE, OURS, SIDECAR_URL);
+    okapi.take_down_everywhere(SIDECAR_URL);
+
+    Cli::register(&okapi)
+        .run()
+        .await
+        .with_code(5)
+        .saying(&["was taken out"]);
+
+    assert_eq!(okapi.entries_of(MODULE), pairs(&[(MODULE, DIRECT_URL)]));
+}
+
+#[tokio::test]
+async fn a_good_sidecar_is_not_taken_out_for_a_broken_direct_entry() {
+    let (okapi, ..) = three_pods().await;
+    okapi.add(MODULE, OURS, SIDECAR_URL);
+    okapi.take_down_everywhere(DIRECT_URL);
+
+    Cli::register(&okapi).run().await.with_code(5);
+
+    assert_eq!(
+        okapi.entries_of(MODULE),
+        pairs(&[(MODULE, DIRECT_URL), (OURS, SIDECAR_URL)])
+    );
+}
+
+#[tokio::test]
+async fn a_sidecar_that_never_answers_is_taken_out_again() {
+    let (okapi, _, sidecars) = three_pods().await;
+    sidecars[0].hang();
+
+    let quick = ["--timeout", "1s", "--okapi-pods", "3"];
+    let ended = Cli::register(&okapi).args(quick).run().await.with_code(5);
+
+    ended.saying(&["real call", "no answer"]);
+    assert_eq!(okapi.entries_of(MODULE), pairs(&[(MODULE, DIRECT_URL)]));
+}
+
+#[tokio::test]
 async fn a_failed_move_to_another_url_ends_where_it_began() {
     for number in 0..6 {
         let (okapi, _, sidecars) = registered().await;

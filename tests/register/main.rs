@@ -11,3 +11,4 @@ mod refusals;
 mod secured;
 mod support;
 mod switch;
+mod tls;

@@ -87,6 +87,16 @@ async fn a_token_will_do_from_a_file_or_the_environment() {
 }
 
 #[tokio::test]
+async fn without_a_token_the_permissions_that_are_needed_are_named() {
+    let (okapi, ..) = secured().await;
+
+    let ended = Cli::register(&okapi).run().await.with_code(4);
+
+    ended.saying(&["Token missing", "okapi.discovery.post", "supertenant"]);
+    assert!(okapi.world().changes.is_empty());
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_told_without_showing_it() {
     let (okapi, ..) = secured().await;
     let files = Files::new();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -13,6 +13,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+
+/// What makes a request a filter call.
+const MODULE_PERMISSIONS: &str = "X-Okapi-Module-Permissions";
 
 /// A running one. It ends with the test's runtime.
 #[derive(Debug, Clone)]
@@ -26,6 +29,7 @@ struct State {
     filter_calls: AtomicUsize,
     good_tokens: Mutex<HashSet<String>>,
     fails_with: Mutex<Option<u16>>,
+    hangs: AtomicBool,
 }
 
 impl Auth {
@@ -43,8 +47,14 @@ impl Auth {
                 let state = serving.clone();
                 tokio::spawn(async move {
                     let service = service_fn(move |request| {
-                        let answer = answer(&state, &request);
-                        async move { Ok::<_, Infallible>(answer) }
+                        let state = state.clone();
+                        async move {
+                            let filter_call = request.headers().contains_key(MODULE_PERMISSIONS);
+                            if filter_call && state.hangs.load(Ordering::SeqCst) {
+                                std::future::pending::<()>().await;
+                            }
+                            Ok::<_, Infallible>(answer(&state, &request))
+                        }
                     });
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
@@ -71,6 +81,11 @@ impl Auth {
         self.state.good_tokens.lock().unwrap().remove(token);
     }
 
+    /// From now on filter calls are never answered.
+    pub(crate) fn hang(&self) {
+        self.state.hangs.store(true, Ordering::SeqCst);
+    }
+
     /// From now on every filter call gets this status: a sidecar that does not reach its upstream.
     pub(crate) fn fail_with(&self, status: u16) {
         *self.state.fails_with.lock().unwrap() = Some(status);
@@ -82,7 +97,7 @@ fn answer(state: &State, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let value = request.headers().get(name)?;
         Some(value.to_str().unwrap().to_owned())
     };
-    if header("X-Okapi-Module-Permissions").is_none() {
+    if header(MODULE_PERMISSIONS).is_none() {
         // Okapi's health check asks for the bare address.
         return text(400, "Missing header: X-Okapi-Tenant");
     }

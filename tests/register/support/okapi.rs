@@ -383,6 +383,12 @@ impl Okapi {
             ("POST", ["authn", route]) => Ok(self.world().log_in(route, body)),
             ("GET", ["_", "discovery", "nodes"]) => {
                 let world = self.world();
+                if !world.tells_nodes {
+                    return Ok(text(
+                        403,
+                        "Access requires permission: okapi.discovery.nodes.get",
+                    ));
+                }
                 let node = |n| json!({"nodeId": format!("node{n}"), "url": "http://okapi:9130"});
                 let nodes: Vec<Value> = (0..world.addresses.len()).map(node).collect();
                 Ok(json_answer(200, &Value::from(nodes)))
@@ -516,7 +522,6 @@ impl World {
         if path.starts_with("/_/") {
             return has("okapi-").then_some(match (method, path) {
                 ("GET", "/_/proxy/health") => "",
-                ("GET", "/_/discovery/nodes") if !self.tells_nodes => "okapi.discovery.nodes.get",
                 ("GET", _) => "okapi.get",
                 ("POST", _) => "okapi.discovery.post",
                 _ => "okapi.discovery.delete",
