@@ -34,8 +34,10 @@ pub const ENV_NAMES: &[&str] = &[
     "AUTH_SIDECAR_REGISTER_OUTPUT",
 ];
 
-/// What both commands say of their exit codes.
+/// What both commands say at the end of their help.
 const EXIT_CODES: &str = "\
+A token may also be given in the environment variable AUTH_SIDECAR_OKAPI_TOKEN.
+
 Exit codes:
   0  done, or there was nothing to do
   2  the command line is wrong
@@ -57,6 +59,7 @@ pub struct RegisterArgs {
     #[arg(
         long,
         env = "AUTH_SIDECAR_REGISTER_URL",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:8071",
         value_parser = sidecar_url
     )]
@@ -84,6 +87,7 @@ pub struct UnregisterArgs {
     #[arg(
         long,
         env = "AUTH_SIDECAR_REGISTER_DIRECT_URL",
+        hide_env_values = true,
         value_delimiter = ',',
         value_parser = direct_url
     )]
@@ -93,8 +97,8 @@ pub struct UnregisterArgs {
 /// How to reach Okapi, and as whom.
 #[derive(Debug, clap::Args)]
 pub(super) struct OkapiArgs {
-    /// Okapi's address, e.g. <http://okapi:9130>.
-    #[arg(long, env = "AUTH_SIDECAR_OKAPI_URL", value_parser = okapi_url)]
+    /// Okapi's address: that of its Service, so that all its pods are met.
+    #[arg(long, env = "AUTH_SIDECAR_OKAPI_URL", hide_env_values = true, value_parser = okapi_url)]
     okapi_url: Url,
     /// More certificates to trust when that is https, in PEM form.
     #[arg(long, env = "AUTH_SIDECAR_OKAPI_CA_FILE")]

@@ -36,7 +36,7 @@ use report::{Console, Ending, Report, StepReport, describe};
 pub use args::{ENV_NAMES, RegisterArgs, UnregisterArgs};
 
 /// While a rollout makes requests fail, how often it is looked whether it still does.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 /// How many Okapi pods are assumed when nobody tells.
 const PODS_ASSUMED: usize = 3;
 
@@ -360,7 +360,7 @@ async fn switch(
         signal = interrupts.next() => return Err(Failure::Interrupted(signal)),
         worked = see_how_it_is(task, &found, run) => worked?,
     };
-    let failure = match run.carry_out(&steps, interrupts).await {
+    let failure = match carry_out(&steps, changes, run, interrupts).await {
         Ok(()) => match finish(task, changes, run).await {
             Ok(ended) => return Ok(ended),
             Err(failure) => failure,
@@ -368,6 +368,28 @@ async fn switch(
         Err(failure) => failure,
     };
     go_back(task, &found, &steps, worked, failure, run).await
+}
+
+/// When all is as wished for already, there is nothing to go back to: a rollout may then make the checks fail as long as `--wait` says.
+async fn carry_out(
+    steps: &[Step],
+    changes: bool,
+    run: &mut Run<'_, '_>,
+    interrupts: &mut Interrupts,
+) -> Result<(), Failure> {
+    loop {
+        match run.carry_out(steps, interrupts).await {
+            Err(failure)
+                if failure.is_a_verdict() && !changes && Instant::now() < run.pace.deadline =>
+            {
+                tokio::select! {
+                    signal = interrupts.next() => return Err(Failure::Interrupted(signal)),
+                    () = tokio::time::sleep(BETWEEN_LOOKS) => run.report.steps.clear(),
+                }
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// Whether requests went well before anything was changed. Without that, to register would be to blame the sidecar for others' failures, so it

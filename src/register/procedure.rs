@@ -99,7 +99,10 @@ impl Run<'_, '_> {
         if let Some(calls) = self.calls.clone() {
             self.baseline = None;
             match self.make_calls(&calls, None, entries).await {
-                Ok(_) => {}
+                Ok(detail) => {
+                    let line = format!("ok   make real calls, as it is now: {detail}");
+                    self.console.line(&line);
+                }
                 Err(Failure::CallFailed { answer, .. }) => {
                     return Err(Failure::AlreadyFailing {
                         path: calls.path,

@@ -133,7 +133,7 @@ pub(crate) fn describe(step: &Step) -> String {
         Step::Call { url: Some(url), .. } => format!("make real calls by way of {url}"),
         Step::Call { url: None, .. } => "make real calls".to_owned(),
         Step::Health(entry) => format!("ask the Okapi pods for the health of {}", show(entry)),
-        Step::Park(entry) => format!("park {} (a record, out of use)", show(entry)),
+        Step::Park(entry) => format!("keep {} out of use", show(entry)),
         Step::Remove(entry) => format!("remove {}", show(entry)),
         Step::Forget(entry) => format!("forget {}", show(entry)),
     }

@@ -8,6 +8,7 @@
 mod failures;
 mod load;
 mod refusals;
+mod runbooks;
 mod scripts;
 mod secured;
 mod support;

@@ -210,6 +210,25 @@ async fn it_waits_for_the_last_pod_outside_the_rotation() {
 }
 
 #[tokio::test]
+async fn a_second_run_waits_for_the_rollout_of_a_new_sidecar() {
+    let (okapi, ..) = three_pods().await;
+    Cli::register(&okapi).run().await.with_code(0);
+    okapi.take_down_everywhere(SIDECAR_URL);
+
+    let running = Cli::register(&okapi)
+        .args(["--wait", "50s", "--output", "json"])
+        .start();
+    let before = okapi.world().requests.len();
+    while okapi.world().requests.len() < before + 10 {
+        tokio::task::yield_now().await;
+    }
+    okapi.bring_up();
+    let ended = crate::support::cli::ended(running).await.with_code(0);
+
+    assert_eq!(ended.json()["result"], "unchanged");
+}
+
+#[tokio::test]
 async fn with_trace_headers_it_tells_how_many_calls_went_by_the_sidecar() {
     let (okapi, ..) = three_pods().await;
     okapi.world().trace = true;
