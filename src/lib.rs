@@ -10,6 +10,7 @@
 //! | [`headers`], [`token`], [`key`], [`decision`], [`clock`], [`body`] | values only |
 //! | [`cache`], [`invalidation`], [`upstream`], [`metrics`] | values, and what they record |
 //! | [`filter`], [`admin`] | all of these |
+//! | [`register`] and, below it, Okapi's own API | how Okapi is told to ask us; nothing of the filter port |
 //! | [`server`], [`shutdown`], [`telemetry`], [`config`], [`local`] | how the process starts, stops and is asked |
 //!
 //! [`Config`] and [`Server`] are what a program needs; the rooms are public for benches and readers, and change freely.
@@ -26,6 +27,8 @@ pub mod invalidation;
 pub mod key;
 pub mod local;
 pub mod metrics;
+mod okapi;
+pub mod register;
 pub mod server;
 pub mod shutdown;
 pub mod telemetry;
@@ -34,6 +37,3 @@ pub mod upstream;
 
 pub use config::{Config, ConfigErrors};
 pub use server::{Server, ServerError};
-
-/// Variables with our prefix that belong to `register` and `unregister`.
-pub const REGISTER_VARIABLES: [&str; 0] = [];

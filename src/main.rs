@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use http::{Method, StatusCode};
 use okapi_auth_sidecar::config::PREFIX;
+use okapi_auth_sidecar::register::{self, RegisterArgs, UnregisterArgs};
 use okapi_auth_sidecar::shutdown::Signals;
 use okapi_auth_sidecar::{Config, Server, local, telemetry};
 use std::io::Write;
@@ -49,6 +50,10 @@ enum Command {
         #[arg(long)]
         url: Option<String>,
     },
+    /// Put this service in front of mod-authtoken in Okapi's discovery
+    Register(Box<RegisterArgs>),
+    /// Take it out again
+    Unregister(Box<UnregisterArgs>),
 }
 
 /// The settings are wrong, or the process cannot start.
@@ -66,6 +71,16 @@ fn main() -> ExitCode {
         Some(Command::Purge { tenant, user, url }) => with_config(arguments.listen, |config| {
             purge(&config, tenant.as_deref(), user.as_deref(), url)
         }),
+        Some(Command::Register(arguments)) => block_on(register::register(
+            *arguments,
+            &mut std::io::stdout(),
+            &mut std::io::stderr(),
+        )),
+        Some(Command::Unregister(arguments)) => block_on(register::unregister(
+            *arguments,
+            &mut std::io::stdout(),
+            &mut std::io::stderr(),
+        )),
     }
 }
 
