@@ -91,6 +91,13 @@ impl fmt::Debug for Answering {
     }
 }
 
+impl Answering {
+    /// 400: the request target has a fragment, which would not go up as it came.
+    pub fn bad_target() -> Self {
+        Self::Now(Some(reply::bad_target()))
+    }
+}
+
 impl Future for Answering {
     type Output = Result<Response<Body>, Infallible>;
 

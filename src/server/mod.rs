@@ -3,12 +3,13 @@
 //! The filter port has an accept loop of its own over hyper's HTTP/1 connections, because the ready-made one has no
 //! header timeout, no idle timeout and no bounded drain. No business rules here.
 
+mod target;
 mod timer;
 
 use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::filter::Filter;
+use crate::filter::{Answering, Filter};
 use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
 use hyper::server::conn::http1;
@@ -20,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use target::{FragmentSeen, Watched};
 use timer::ConnectionTimer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -217,9 +219,16 @@ fn serve(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY cannot be set");
     }
+    let fragment = FragmentSeen::default();
+    let stream = Watched::new(stream, fragment.clone());
     let service = {
         let filter = filter.clone();
-        service_fn(move |request| filter.call(request))
+        service_fn(move |request| {
+            if fragment.get() {
+                return Answering::bad_target();
+            }
+            filter.call(request)
+        })
     };
     let mut server = server.clone();
     server.timer(ConnectionTimer::default());
