@@ -4,11 +4,14 @@
 //! header timeout, no idle timeout and no bounded drain. No business rules here.
 
 use crate::admin::Admin;
+use crate::body::Body;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::filter::Filter;
 use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -216,7 +219,7 @@ fn serve(
     }
     let service = {
         let filter = filter.clone();
-        service_fn(move |request| filter.call(request))
+        service_fn(move |request: Request<Incoming>| filter.call(request.map(Body::from)))
     };
     let connection = graceful.watch(server.serve_connection(TokioIo::new(stream), service));
     let filter = filter.clone();

@@ -9,7 +9,7 @@ mod miss;
 mod reply;
 mod trouble;
 
-use crate::body::Body;
+use crate::body::{Beginning, Body};
 use crate::cache::flight::Flights;
 use crate::cache::{Cache, Caller, Eviction, Records};
 use crate::clock::{Clock, Now};
@@ -19,11 +19,8 @@ use crate::invalidation::{Revocations, Subject};
 use crate::key::{Bypass, FilterRequest, KeyScope};
 use crate::metrics::{FailureCause, Levels, Metrics, Probe};
 use crate::upstream::{Manner, Upstream, UpstreamError};
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, request};
-use http_body::{Body as _, Frame};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use http_body::Body as _;
 use miss::Landed;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -152,7 +149,7 @@ impl Filter {
     }
 
     /// Answers a request.
-    pub fn call(self: &Arc<Self>, request: Request<Incoming>) -> Answering {
+    pub fn call(self: &Arc<Self>, request: Request<Body>) -> Answering {
         let began = Instant::now();
         let parsed = self.parse(request.method(), request.uri(), request.headers());
         if parsed.bypass.is_none()
@@ -224,18 +221,16 @@ impl Filter {
     }
 
     /// Answers what is no hit, or not known to be one before its body is seen.
-    async fn later(self: Arc<Self>, request: Request<Incoming>, began: Instant) -> Response<Body> {
-        let (parts, incoming) = request.into_parts();
+    async fn later(self: Arc<Self>, request: Request<Body>, began: Instant) -> Response<Body> {
+        let (parts, body) = request.into_parts();
         let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
         if let Some(probe) = parsed.probe {
             return self.probed(probe);
         }
         if let Some(reason) = parsed.bypass {
-            return self
-                .pass_through(&parts, incoming.into(), reason, began)
-                .await;
+            return self.pass_through(&parts, body, reason, began).await;
         }
-        match first_chunk(incoming).await {
+        match first_chunk(body).await {
             FirstChunk::Body(body) => self.pass_through(&parts, body, Bypass::Body, began).await,
             FirstChunk::Empty { seen_late } => {
                 // The body was not known to be empty when the cache was asked first.
@@ -457,41 +452,16 @@ enum FirstChunk {
 }
 
 /// Okapi copies a client's `Transfer-Encoding: chunked` to a filter call without body: it ends with its first chunk.
-async fn first_chunk(mut incoming: Incoming) -> FirstChunk {
-    if incoming.is_end_stream() {
+async fn first_chunk(mut body: Body) -> FirstChunk {
+    if body.is_end_stream() {
         return FirstChunk::Empty { seen_late: false };
     }
-    if incoming.size_hint().exact().is_some() {
-        return FirstChunk::Body(incoming.into());
+    if body.size_hint().exact().is_some() {
+        return FirstChunk::Body(body);
     }
-    let first = tokio::time::timeout(FIRST_CHUNK, next_data(&mut incoming)).await;
-    match first {
-        Ok(Next::End) => FirstChunk::Empty { seen_late: true },
-        Ok(Next::Data(frame)) => FirstChunk::Body(Body::Stream {
-            first: Some(frame),
-            rest: incoming,
-        }),
+    match tokio::time::timeout(FIRST_CHUNK, body.beginning()).await {
+        Ok(Beginning::End) => FirstChunk::Empty { seen_late: true },
         // Broken or not there yet: the auth module is asked, and sees what comes of it.
-        Ok(Next::Broken) | Err(_) => FirstChunk::Body(incoming.into()),
+        Ok(Beginning::Data | Beginning::Broken) | Err(_) => FirstChunk::Body(body),
     }
-}
-
-enum Next {
-    Data(Frame<Bytes>),
-    End,
-    Broken,
-}
-
-async fn next_data(incoming: &mut Incoming) -> Next {
-    while let Some(frame) = incoming.frame().await {
-        match frame {
-            Ok(frame) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
-                return Next::Data(frame);
-            }
-            // An empty chunk cannot be, trailers of an empty body say nothing.
-            Ok(_) => {}
-            Err(_) => return Next::Broken,
-        }
-    }
-    Next::End
 }
