@@ -89,7 +89,8 @@ impl Clock {
             },
             Some(skew) => Now {
                 mono: mono.saturating_add_signed(skew.mono.load(Ordering::SeqCst)),
-                wall: (skew.wall_base + mono).saturating_add_signed(skew.wall.load(Ordering::SeqCst)),
+                wall: (skew.wall_base + mono)
+                    .saturating_add_signed(skew.wall.load(Ordering::SeqCst)),
             },
         }
     }

@@ -18,7 +18,7 @@ use crate::decision::{Decision, Freshness, LifePolicy};
 use crate::invalidation::{Revocations, Subject};
 use crate::key::{Bypass, FilterRequest, KeyScope};
 use crate::metrics::{FailureCause, Levels, Metrics, Probe};
-use crate::upstream::{Manner, Upstream, UpstreamError};
+use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
 use http::{HeaderValue, Method, Request, Response, Uri, request};
 use http_body::Body as _;
 use miss::Landed;
@@ -41,8 +41,8 @@ const FIRST_CHUNK: Duration = Duration::from_secs(1);
 const LONGEST_REFUSAL: u64 = 1_024;
 
 /// The handler and all it joins.
-pub struct Filter {
-    upstream: Upstream,
+pub struct Filter<U = Upstream> {
+    upstream: U,
     cache: Cache,
     flights: Arc<Flights<Landed>>,
     revocations: Revocations,
@@ -58,7 +58,7 @@ pub struct Filter {
     give_up: watch::Receiver<bool>,
 }
 
-impl fmt::Debug for Filter {
+impl<U: AuthModule> fmt::Debug for Filter<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Filter")
             .field("upstream", &self.upstream)
@@ -113,7 +113,7 @@ thread_local! {
     static RECORDS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-impl Filter {
+impl<U: AuthModule> Filter<U> {
     /// Joins the rooms.
     ///
     /// # Panics
@@ -122,7 +122,7 @@ impl Filter {
     /// `give_up` turns true when whoever still waits for upstream must be told that it is over.
     pub fn new(
         config: &Config,
-        upstream: Upstream,
+        upstream: U,
         metrics: Arc<Metrics>,
         clock: Clock,
         give_up: watch::Receiver<bool>,
@@ -322,22 +322,6 @@ impl Filter {
         }
     }
 
-    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
-    pub async fn probe_upstream(&self) {
-        match self.upstream.probe(&self.probe).await {
-            Ok(status) if status == http::StatusCode::LOOP_DETECTED => {
-                tracing::error!(
-                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
-                );
-            }
-            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
-            Err(error) => tracing::warn!(
-                cause = error.cause().as_str(),
-                "the auth module does not answer yet; requests will be tried all the same"
-            ),
-        }
-    }
-
     fn probed(&self, probe: &HeaderValue) -> Response<Body> {
         let whose = if *probe == self.probe {
             self.looped.store(true, Ordering::Relaxed);
@@ -358,12 +342,6 @@ impl Filter {
     /// Whether upstream's address was found to lead back here.
     pub fn looped(&self) -> bool {
         self.looped.load(Ordering::Relaxed)
-    }
-
-    /// Closes idle upstream connections and drains histograms. To be called about every second.
-    pub fn upkeep(&self) {
-        self.upstream.close_idle();
-        self.metrics.upkeep();
     }
 
     /// Removes what is of no use any more. To be called now and then, where it may take its time.
@@ -426,6 +404,30 @@ impl Filter {
             tenant: parsed.question.tenant(),
             user,
         }
+    }
+}
+
+impl Filter {
+    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
+    pub async fn probe_upstream(&self) {
+        match self.upstream.probe(&self.probe).await {
+            Ok(status) if status == http::StatusCode::LOOP_DETECTED => {
+                tracing::error!(
+                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
+                );
+            }
+            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
+            Err(error) => tracing::warn!(
+                cause = error.cause().as_str(),
+                "the auth module does not answer yet; requests will be tried all the same"
+            ),
+        }
+    }
+
+    /// Closes idle upstream connections and drains histograms. To be called about every second.
+    pub fn upkeep(&self) {
+        self.upstream.close_idle();
+        self.metrics.upkeep();
     }
 }
 
