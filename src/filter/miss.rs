@@ -14,7 +14,7 @@ use crate::invalidation::{Asked, NotNow, Refresh, Subject};
 use crate::key::{FilterRequest, MAX_HEAD, Question};
 use crate::metrics::{FailureCause, Outcome};
 use crate::token::Claims;
-use crate::upstream::Head;
+use crate::upstream::{AuthModule, Head};
 use http::{HeaderValue, Method, Response, StatusCode, Uri, request};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -63,7 +63,7 @@ impl Errand {
     }
 }
 
-impl Filter {
+impl<U: AuthModule> Filter<U> {
     /// Answers a filter call for which nothing is stored.
     pub(super) async fn miss(
         self: &Arc<Self>,
@@ -141,7 +141,7 @@ impl Filter {
         };
         let user = parsed.question.user(claims.as_ref());
         let refresh = self.refresh(parsed, claims.as_ref(), user.as_deref(), asked);
-        let mut head = self.upstream.head(method, target, parsed.headers);
+        let mut head = Head::new(method, target, parsed.headers, self.upstream.host());
         if refresh.is_some() {
             head.headers
                 .insert(REFRESH_CACHE, HeaderValue::from_static("true"));

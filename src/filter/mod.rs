@@ -9,7 +9,7 @@ mod miss;
 mod reply;
 mod trouble;
 
-use crate::body::Body;
+use crate::body::{Beginning, Body};
 use crate::cache::flight::Flights;
 use crate::cache::{Cache, Caller, Eviction, Records};
 use crate::clock::{Clock, Now};
@@ -18,12 +18,9 @@ use crate::decision::{Decision, Freshness, LifePolicy};
 use crate::invalidation::{Revocations, Subject};
 use crate::key::{Bypass, FilterRequest, KeyScope};
 use crate::metrics::{FailureCause, Levels, Metrics, Probe};
-use crate::upstream::{Manner, Upstream, UpstreamError};
-use bytes::Bytes;
+use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
-use http_body::{Body as _, Frame};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use http_body::Body as _;
 use miss::Landed;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -44,8 +41,8 @@ const FIRST_CHUNK: Duration = Duration::from_secs(1);
 const LONGEST_REFUSAL: u64 = 1_024;
 
 /// The handler and all it joins.
-pub struct Filter {
-    upstream: Upstream,
+pub struct Filter<U = Upstream> {
+    upstream: U,
     cache: Cache,
     flights: Arc<Flights<Landed>>,
     revocations: Revocations,
@@ -61,7 +58,7 @@ pub struct Filter {
     give_up: watch::Receiver<bool>,
 }
 
-impl fmt::Debug for Filter {
+impl<U: AuthModule> fmt::Debug for Filter<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Filter")
             .field("upstream", &self.upstream)
@@ -123,7 +120,7 @@ thread_local! {
     static RECORDS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-impl Filter {
+impl<U: AuthModule> Filter<U> {
     /// Joins the rooms.
     ///
     /// # Panics
@@ -132,7 +129,7 @@ impl Filter {
     /// `give_up` turns true when whoever still waits for upstream must be told that it is over.
     pub fn new(
         config: &Config,
-        upstream: Upstream,
+        upstream: U,
         metrics: Arc<Metrics>,
         clock: Clock,
         give_up: watch::Receiver<bool>,
@@ -159,7 +156,7 @@ impl Filter {
     }
 
     /// Answers a request.
-    pub fn call(self: &Arc<Self>, mut request: Request<Incoming>) -> Answering {
+    pub fn call(self: &Arc<Self>, mut request: Request<Body>) -> Answering {
         let began = Instant::now();
         let parsed = self.parse(request.method(), request.uri(), request.headers());
         if parsed.bypass.is_none()
@@ -231,18 +228,16 @@ impl Filter {
     }
 
     /// Answers what is no hit, or not known to be one before its body is seen.
-    async fn later(self: Arc<Self>, request: Request<Incoming>, began: Instant) -> Response<Body> {
-        let (parts, incoming) = request.into_parts();
+    async fn later(self: Arc<Self>, request: Request<Body>, began: Instant) -> Response<Body> {
+        let (parts, body) = request.into_parts();
         let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
         if let Some(probe) = parsed.probe {
             return self.probed(probe);
         }
         if let Some(reason) = parsed.bypass {
-            return self
-                .pass_through(&parts, incoming.into(), reason, began)
-                .await;
+            return self.pass_through(&parts, body, reason, began).await;
         }
-        match first_chunk(incoming).await {
+        match first_chunk(body).await {
             FirstChunk::Body(body) => self.pass_through(&parts, body, Bypass::Body, began).await,
             FirstChunk::Empty { seen_late } => {
                 // The body was not known to be empty when the cache was asked first.
@@ -334,22 +329,6 @@ impl Filter {
         }
     }
 
-    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
-    pub async fn probe_upstream(&self) {
-        match self.upstream.probe(&self.probe).await {
-            Ok(status) if status == StatusCode::LOOP_DETECTED => {
-                tracing::error!(
-                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
-                );
-            }
-            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
-            Err(error) => tracing::warn!(
-                cause = error.cause().as_str(),
-                "the auth module does not answer yet; requests will be tried all the same"
-            ),
-        }
-    }
-
     fn probed(&self, probe: &HeaderValue) -> Response<Body> {
         let whose = if *probe == self.probe {
             self.looped.store(true, Ordering::Relaxed);
@@ -370,12 +349,6 @@ impl Filter {
     /// Whether upstream's address was found to lead back here.
     pub fn looped(&self) -> bool {
         self.looped.load(Ordering::Relaxed)
-    }
-
-    /// Closes idle upstream connections and drains histograms. To be called about every second.
-    pub fn upkeep(&self) {
-        self.upstream.close_idle();
-        self.metrics.upkeep();
     }
 
     /// Removes what is of no use any more. To be called now and then, where it may take its time.
@@ -441,6 +414,30 @@ impl Filter {
     }
 }
 
+impl Filter {
+    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
+    pub async fn probe_upstream(&self) {
+        match self.upstream.probe(&self.probe).await {
+            Ok(status) if status == StatusCode::LOOP_DETECTED => {
+                tracing::error!(
+                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
+                );
+            }
+            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
+            Err(error) => tracing::warn!(
+                cause = error.cause().as_str(),
+                "the auth module does not answer yet; requests will be tried all the same"
+            ),
+        }
+    }
+
+    /// Closes idle upstream connections and drains histograms. To be called about every second.
+    pub fn upkeep(&self) {
+        self.upstream.close_idle();
+        self.metrics.upkeep();
+    }
+}
+
 /// How a request that is passed through is asked.
 fn manner(parts: &request::Parts, body: &Body) -> Manner {
     if parts.uri.path().starts_with("/_/tenant") {
@@ -464,41 +461,16 @@ enum FirstChunk {
 }
 
 /// Okapi copies a client's `Transfer-Encoding: chunked` to a filter call without body: it ends with its first chunk.
-async fn first_chunk(mut incoming: Incoming) -> FirstChunk {
-    if incoming.is_end_stream() {
+async fn first_chunk(mut body: Body) -> FirstChunk {
+    if body.is_end_stream() {
         return FirstChunk::Empty { seen_late: false };
     }
-    if incoming.size_hint().exact().is_some() {
-        return FirstChunk::Body(incoming.into());
+    if body.size_hint().exact().is_some() {
+        return FirstChunk::Body(body);
     }
-    let first = tokio::time::timeout(FIRST_CHUNK, next_data(&mut incoming)).await;
-    match first {
-        Ok(Next::End) => FirstChunk::Empty { seen_late: true },
-        Ok(Next::Data(frame)) => FirstChunk::Body(Body::Stream {
-            first: Some(frame),
-            rest: incoming,
-        }),
+    match tokio::time::timeout(FIRST_CHUNK, body.beginning()).await {
+        Ok(Beginning::End) => FirstChunk::Empty { seen_late: true },
         // Broken or not there yet: the auth module is asked, and sees what comes of it.
-        Ok(Next::Broken) | Err(_) => FirstChunk::Body(incoming.into()),
+        Ok(Beginning::Data | Beginning::Broken) | Err(_) => FirstChunk::Body(body),
     }
-}
-
-enum Next {
-    Data(Frame<Bytes>),
-    End,
-    Broken,
-}
-
-async fn next_data(incoming: &mut Incoming) -> Next {
-    while let Some(frame) = incoming.frame().await {
-        match frame {
-            Ok(frame) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
-                return Next::Data(frame);
-            }
-            // An empty chunk cannot be, trailers of an empty body say nothing.
-            Ok(_) => {}
-            Err(_) => return Next::Broken,
-        }
-    }
-    Next::End
 }

@@ -7,11 +7,14 @@ mod target;
 mod timer;
 
 use crate::admin::Admin;
+use crate::body::Body;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::filter::{Answering, Filter};
 use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -223,11 +226,11 @@ fn serve(
     let stream = Watched::new(stream, fragment.clone());
     let service = {
         let filter = filter.clone();
-        service_fn(move |request| {
+        service_fn(move |request: Request<Incoming>| {
             if fragment.get() {
                 return Answering::bad_target();
             }
-            filter.call(request)
+            filter.call(request.map(Body::from))
         })
     };
     let mut server = server.clone();
