@@ -6,6 +6,7 @@ mod support;
 mod harness;
 
 mod admin;
+mod asking;
 mod check_outs;
 mod concurrency;
 mod eligibility;
