@@ -14,8 +14,9 @@ use crate::decision::Answer;
 use crate::headers;
 use crate::metrics::{Call, FailureCause, Metrics, Retry};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, request};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use pool::{Connection, Pool, PoolPolicy};
@@ -268,6 +269,11 @@ impl Upstream {
         body: Body,
     ) -> Result<Response<Incoming>, UpstreamError> {
         let mut request = head.request();
+        if !body.is_end_stream() && body.size_hint().exact().is_none() {
+            // hyper drops a streamed body of GET, HEAD and CONNECT unless the headers say that there is one.
+            let chunked = HeaderValue::from_static("chunked");
+            request.headers_mut().insert(TRANSFER_ENCODING, chunked);
+        }
         *request.body_mut() = body;
         let deadline = Instant::now() + self.passthrough_timeout;
         self.exchange(connection, request, deadline).await

@@ -6,6 +6,8 @@ mod support;
 mod harness;
 
 mod admin;
+mod asking;
+mod check_outs;
 mod concurrency;
 mod eligibility;
 mod expiry;
@@ -14,6 +16,8 @@ mod invalidation;
 mod key;
 mod lifecycle;
 mod properties;
+mod rule;
 mod storing;
 mod trouble;
 mod wire;
+mod wire_rules;
