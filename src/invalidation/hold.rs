@@ -150,7 +150,8 @@ impl Hold {
             Kind::Permission => cleared.filter(|cleared| cleared.sent >= self.since + memory.write),
             Kind::Set => self.second_set_refresh,
         };
-        end.is_some_and(|end| at >= end.answered)
+        // Not in the same millisecond: what was asked in it may have been answered before the memory was emptied.
+        end.is_some_and(|end| at > end.answered)
     }
 
     /// Whether a call of this scope should carry the refresh header now.
@@ -244,8 +245,8 @@ mod tests {
         let hold = Hold::begin(Kind::Permission, 1, 0, &memory, None);
 
         assert!(hold.covers(Kind::Permission, 6_000, &memory, Some(cleared(4_999))));
-        assert!(hold.covers(Kind::Permission, 5_009, &memory, Some(cleared(5_000))));
-        assert!(!hold.covers(Kind::Permission, 5_010, &memory, Some(cleared(5_000))));
+        assert!(hold.covers(Kind::Permission, 5_010, &memory, Some(cleared(5_000))));
+        assert!(!hold.covers(Kind::Permission, 5_011, &memory, Some(cleared(5_000))));
     }
 
     #[test]
@@ -298,8 +299,8 @@ mod tests {
         }
 
         assert_eq!(sent, [36_000, 38_100]);
-        assert!(hold.covers(Kind::Set, 38_109, &memory, None));
-        assert!(!hold.covers(Kind::Set, 38_110, &memory, None));
+        assert!(hold.covers(Kind::Set, 38_110, &memory, None));
+        assert!(!hold.covers(Kind::Set, 38_111, &memory, None));
     }
 
     #[test]

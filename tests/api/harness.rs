@@ -144,3 +144,44 @@ pub(crate) fn loans(token: &str) -> FilterCall {
         .token(token)
         .required(&[LOANS])
 }
+
+/// Looking at a sidecar from outside.
+impl Sidecar {
+    /// Asks, and tells whether the answer came from the cache: the stand-in saw no call. It must be a yes.
+    pub(crate) async fn hits(&self, standin: &Standin, call: &FilterCall) -> bool {
+        let before = standin.calls().total;
+        let answer = self.ask(call).await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        standin.calls().total == before
+    }
+
+    /// The sum of all series of `/metrics` whose names and labels start like this.
+    pub(crate) async fn sum(&self, start: &str) -> f64 {
+        let answer = self.admin("GET", "/metrics", None).await;
+        let values = answer
+            .text()
+            .lines()
+            .filter(|line| line.starts_with(start))
+            .map(|line| line.rsplit(' ').next().expect("a value"));
+        values
+            .map(|value| value.parse::<f64>().expect("a number"))
+            .sum()
+    }
+
+    /// Waits until a series of `/metrics` has this value at least; fails the test if it does not come to that.
+    pub(crate) async fn until(&self, series: &str, value: f64) {
+        let mut pauses = 0;
+        while self.metric(series).await < value {
+            pauses += 1;
+            assert!(pauses < 2_000, "{series} never reached {value}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Lets everything that was sent before reach the sidecar: whatever lies in a socket is read while these answers are made.
+    pub(crate) async fn settle(&self) {
+        for _ in 0..5 {
+            self.admin("GET", "/health/live", None).await;
+        }
+    }
+}
