@@ -8,7 +8,7 @@
 //! | rooms | what they know of others |
 //! |---|---|
 //! | [`headers`], [`token`], [`key`], [`decision`], [`clock`], [`body`] | values only |
-//! | [`cache`], [`invalidation`], [`upstream`], [`metrics`] | values, and what they record |
+//! | [`cache`], [`invalidation`], [`upstream`], [`metrics`], [`report`] | values, and what they record |
 //! | [`filter`], [`admin`] | all of these |
 //! | [`register`] and, below it, Okapi's own API | how Okapi is told to ask us; nothing of the filter port |
 //! | [`server`], [`shutdown`], [`telemetry`], [`config`], [`local`] | how the process starts, stops and is asked |
@@ -29,6 +29,7 @@ pub mod local;
 pub mod metrics;
 mod okapi;
 pub mod register;
+pub mod report;
 pub mod server;
 pub mod shutdown;
 pub mod telemetry;

@@ -88,8 +88,9 @@ impl<U: AuthModule> Filter<U> {
             },
         };
         self.listen_to(&parts.method, &parts.uri, parsed, response.status());
-        self.metrics
-            .answered(outcome, landed.tenant, began.elapsed());
+        let took = began.elapsed();
+        self.metrics.answered(outcome, landed.tenant, took);
+        self.note(parsed, &parts.method, &parts.uri, outcome, began, took);
         response
     }
 

@@ -17,7 +17,8 @@ use crate::config::Config;
 use crate::decision::{Decision, Freshness, LifePolicy};
 use crate::invalidation::{Revocations, Subject};
 use crate::key::{Bypass, FilterRequest, KeyScope};
-use crate::metrics::{FailureCause, Levels, Metrics, Probe};
+use crate::metrics::{FailureCause, Levels, Metrics, Outcome, Probe};
+use crate::report::{Call, Report};
 use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
@@ -55,6 +56,7 @@ pub struct Filter<U = Upstream> {
     probe: HeaderValue,
     looped: AtomicBool,
     trouble: Trouble,
+    report: Option<Report>,
     give_up: watch::Receiver<bool>,
 }
 
@@ -151,6 +153,7 @@ impl<U: AuthModule> Filter<U> {
             probe: HeaderValue::from_str(&format!("{random:016x}")).expect("hexadecimal digits"),
             looped: AtomicBool::new(false),
             trouble: Trouble::default(),
+            report: Report::new(config.request_report),
             give_up,
         }
     }
@@ -201,7 +204,37 @@ impl<U: AuthModule> Filter<U> {
             Freshness::Stale | Freshness::Gone => return None,
         }
         self.listen_to(method, target, parsed, StatusCode::ACCEPTED);
+        if self.report.is_some() {
+            self.note(parsed, method, target, Outcome::Hit, began, began.elapsed());
+        }
         Some(found)
+    }
+
+    /// Adds the call to the report of what requests cost, if there is one.
+    fn note(
+        &self,
+        parsed: &FilterRequest<'_>,
+        method: &Method,
+        target: &Uri,
+        outcome: Outcome,
+        began: Instant,
+        took: Duration,
+    ) {
+        if let Some(report) = &self.report {
+            report.note(&Call {
+                method,
+                target,
+                headers: parsed.headers,
+                outcome,
+                began,
+                took,
+            });
+        }
+    }
+
+    /// What requests cost in auth calls; none unless it is switched on.
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_ref()
     }
 
     /// The stored decision of this question, if no revocation made it void.
@@ -272,7 +305,16 @@ impl<U: AuthModule> Filter<U> {
         };
         let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
         self.listen_to(&parts.method, &parts.uri, &parsed, response.status());
-        self.metrics.bypassed(reason, began.elapsed());
+        let took = began.elapsed();
+        self.metrics.bypassed(reason, took);
+        self.note(
+            &parsed,
+            &parts.method,
+            &parts.uri,
+            Outcome::Bypass,
+            began,
+            took,
+        );
         response
     }
 
