@@ -9,6 +9,7 @@ Who changes the chart, its values, the board or the alerts runs helm/sync.sh, wh
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import tempfile
 import yaml
 
 import charts
+import validate
 
 BOARD = "okapi-auth-sidecar.json"
 # From where, to where in the chart: a chart cannot read files outside its folder.
@@ -25,8 +27,8 @@ COPIES = {
     "deploy/prometheus/alerts.yaml": "files/alerts.yaml",
 }
 KUSTOMIZE = charts.ROOT / "deploy/kustomize"
-# The version of Kubernetes for which ci/rendered is rendered, unless ci/VALUES names another in its first lines.
-RENDERED_FOR = "1.33.0"
+# The version of Kubernetes for which ci/rendered is rendered, unless the values need a newer one.
+RENDERED_FOR = "1.33"
 MADE = "# Made from the Helm chart with ../values/{}.yaml; see ../README.md.\n"
 
 
@@ -104,12 +106,16 @@ def json_text(value, indent=0):
     return opening + "\n" + ",\n".join(parts) + "\n" + " " * indent + closing
 
 
+def versions_of(values):
+    """The versions of Kubernetes that a values file works with: all, or `# From Kubernetes 1.28.` in its first lines."""
+    oldest = re.search(r"^# From Kubernetes (1[.]\d+)[.]$", values.read_text(), re.MULTILINE)
+    return validate.VERSIONS[validate.VERSIONS.index(oldest.group(1)) if oldest else 0:]
+
+
 def version_of(values):
-    """The version of Kubernetes that a values file asks to be rendered for: `# Rendered for Kubernetes 1.28.`"""
-    for line in values.read_text().splitlines()[:5]:
-        if line.startswith("# Rendered for Kubernetes "):
-            return line.removeprefix("# Rendered for Kubernetes ").rstrip(".") + ".0"
-    return RENDERED_FOR
+    """The version for which a values file's committed rendering is made."""
+    versions = versions_of(values)
+    return f"{RENDERED_FOR if RENDERED_FOR in versions else versions[0]}.0"
 
 
 def golden(text):

@@ -41,9 +41,12 @@ One hook Job that talks to Okapi. A dict of
 {{- $values := $root.Values -}}
 {{- $registration := $values.registration -}}
 {{- $secret := $registration.existingSecret -}}
-{{- $keys := dict "user-file" $registration.userKey "password-file" $registration.passwordKey -}}
+{{- $keys := dict "username-file" $registration.userKey "password-file" $registration.passwordKey -}}
 {{- if $registration.tokenKey -}}
-{{- $keys = dict "token-file" $registration.tokenKey -}}
+{{- $keys = dict "okapi-token-file" $registration.tokenKey -}}
+{{- end -}}
+{{- with $registration.caKey -}}
+{{- $_ := set $keys "okapi-ca-file" . -}}
 {{- end -}}
 {{- $hook := dict "helm.sh/hook" .hooks "helm.sh/hook-weight" "5" "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded" -}}
 {{- $annotations := mergeOverwrite (deepCopy $registration.annotations) $hook -}}
@@ -54,6 +57,16 @@ spec:
   backoffLimit: {{ $registration.backoffLimit }}
   activeDeadlineSeconds: {{ $registration.activeDeadlineSeconds }}
   ttlSecondsAfterFinished: {{ $registration.ttlSecondsAfterFinished }}
+  {{- if semverCompare ">=1.27-0" $root.Capabilities.KubeVersion.Version }}
+  # A wrong command line, a refusal, and a discovery that could not be put back are no better the second time.
+  podFailurePolicy:
+    rules:
+      - action: FailJob
+        onExitCodes:
+          containerName: {{ .command }}
+          operator: In
+          values: [2, 3, 6]
+  {{- end }}
   template:
     metadata:
       labels: {{- mergeOverwrite (deepCopy $values.commonLabels) (deepCopy $registration.podLabels) (include "okapi-auth-sidecar.jobLabels" (dict "root" $root "component" "auth-sidecar-registration") | fromYaml) | toYaml | nindent 8 }}
@@ -66,17 +79,31 @@ spec:
           args:
             - {{ .command }}
             - --okapi-url={{ $registration.okapiUrl }}
-            - --url={{ include "okapi-auth-sidecar.registrationUrl" $root }}
-            {{- with $registration.moduleId }}
-            - --module-id={{ . }}
-            {{- end }}
+            - --module-id={{ $registration.moduleId }}
             {{- with $registration.instanceId }}
             - --instance-id={{ . }}
             {{- end }}
             {{- with $registration.tenant }}
             - --tenant={{ . }}
             {{- end }}
+            {{- with $registration.loginTenant }}
+            - --login-tenant={{ . }}
+            {{- end }}
+            {{- with $registration.okapiPods }}
+            - --okapi-pods={{ . }}
+            {{- end }}
+            {{- if eq .command "register" }}
+            - --url={{ include "okapi-auth-sidecar.registrationUrl" $root }}
             - --wait={{ $registration.wait }}
+            {{- if not $registration.parking }}
+            - --no-parking
+            {{- end }}
+            {{- else }}
+            - --restore
+            {{- range $registration.directUrls }}
+            - --direct-url={{ . }}
+            {{- end }}
+            {{- end }}
             - --output=json
             {{- if $secret }}
             {{- range $flag, $key := $keys }}

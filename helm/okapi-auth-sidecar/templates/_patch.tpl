@@ -1,4 +1,4 @@
-{{/* Strategic-merge patches for what another chart owns. */}}
+{{/* Patches for what another chart owns. */}}
 
 {{- define "okapi-auth-sidecar.owner" -}}
 {{- .Values.injection.name | default (ternary "okapi" "mod-authtoken" (eq .Values.topology "okapi")) -}}
@@ -45,14 +45,16 @@ spec:
       {{- end }}
 {{- end -}}
 
-{{/* mod-authtoken's Service, turned to the sidecar. A number: not every network plugin knows the names of ports. */}}
+{{/*
+mod-authtoken's Service, turned to the sidecar, as a JSON patch: a strategic merge finds a port by number and protocol,
+and kustomize silently drops one that names no protocol. The test stops everything if the first port is another. The
+target is a number: not every network plugin knows the names of ports.
+*/}}
 {{- define "okapi-auth-sidecar.servicePatch" -}}
-apiVersion: v1
-kind: Service
-metadata:
-  name: {{ .Values.injection.service }}
-spec:
-  ports:
-    - port: {{ .Values.injection.servicePort }}
-      targetPort: {{ include "auth-sidecar-lib.port" (include "okapi-auth-sidecar.settings" . | fromYaml).listen }}
+- op: test
+  path: /spec/ports/0/port
+  value: {{ .Values.injection.servicePort }}
+- op: add
+  path: /spec/ports/0/targetPort
+  value: {{ include "auth-sidecar-lib.port" (include "okapi-auth-sidecar.settings" . | fromYaml).listen }}
 {{- end -}}

@@ -128,6 +128,12 @@
 {{- if and $registration.existingSecret (not $registration.tokenKey) (not (and $registration.userKey $registration.passwordKey)) }}
 - registration.existingSecret needs tokenKey, or userKey and passwordKey
 {{- end -}}
+{{- if and $registration.caKey (not $registration.existingSecret) }}
+- registration.caKey is a key of registration.existingSecret, which is not set
+{{- end -}}
+{{- if and $registration.unregister (not $registration.parking) (not $registration.directUrls) }}
+- registration.unregister would not know what to put back: with parking off nothing is on record, so give registration.directUrls
+{{- end -}}
 {{- if le (int64 $registration.activeDeadlineSeconds) (include "auth-sidecar-lib.seconds" $registration.wait | int64) }}
 - registration.activeDeadlineSeconds {{ $registration.activeDeadlineSeconds | int64 }} would end the Job before registration.wait ({{ $registration.wait }}) is over
 {{- end -}}
