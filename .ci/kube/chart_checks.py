@@ -267,6 +267,31 @@ def umbrella(chart):
     return "an alias, 2 versions, 2 Helms, 4 refusals"
 
 
+def settings_source():
+    """The program's table of settings as text, when its source is there: name, default, meaning of each."""
+    for path in sorted((charts.ROOT / "src").rglob("*.rs")):
+        _, found, rest = path.read_text().partition("pub const SETTINGS")
+        if found:
+            return rest[: rest.index("];\n")]
+    return None
+
+
+def settings_agree(source):
+    """The chart has a key for each of the program's settings, and tells the program's defaults as the program has them."""
+    known = dict(re.findall(r'\(\s*"([A-Z_]+)",\s*"([^"]*)",', source))
+    assert len(known) > 20, "the table of settings could not be read"
+    # A secret has no business in values, and a file of settings comes through extraEnv.
+    expected = known.keys() - {"ADMIN_TOKEN", "CONFIG"}
+    keys = charts.load(charts.CHART / "values.yaml")["config"]
+    names = {re.sub("([A-Z])", r"_\1", key).upper(): key for key in keys}
+    same(sorted(names), sorted(expected), "settings")
+    comments = dict(re.findall(r"^## @param config\.(\w+) (.*)$", (charts.CHART / "values.yaml").read_text(), re.MULTILINE))
+    for name, key in names.items():
+        _, told, default = comments[key].partition("Program's default: ")
+        same(default if told else "", known[name], f"the default of {key}")
+    return f"{len(names)} settings"
+
+
 def program():
     """The built program, when there is one; the checks never build it."""
     candidates = [os.environ.get("AUTH_SIDECAR_BINARY"), *(charts.ROOT / f"target/{kind}/okapi-auth-sidecar" for kind in ("release", "debug"))]

@@ -70,6 +70,11 @@ def main():
         report.check("post-renderer, Helm 3.17.2", deploy.post_renderer, 3)
         report.check("post-renderer, Helm 4.3.1", deploy.post_renderer, 4)
         report.check("monitor for sidecars of FOLIO's values", deploy.folio_monitor)
+        source = chart.settings_source()
+        if source:
+            report.check("the program's settings and defaults", chart.settings_agree, source)
+        else:
+            report.cannot("the program's settings and defaults", "no table of settings in src/")
         binary = chart.program()
         for name, check, more in (
             ("the program takes every setting", chart.program_takes_settings, [scratch]),

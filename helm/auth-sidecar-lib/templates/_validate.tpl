@@ -65,7 +65,7 @@ reported at once.
 - config.listen {{ $listen }} is on loopback, so Okapi cannot reach it from its own pod
 {{- end -}}
 {{- if and $probed (include "auth-sidecar-lib.loopback" $admin) }}
-- config.adminListen {{ $admin }} is on loopback, but kubelet's HTTP probes come in through the pod's address: use 0.0.0.0, or exec probes with [okapi-auth-sidecar, healthcheck]
+- config.adminListen {{ $admin }} is on loopback, but kubelet's HTTP probes come in through the pod's address: use 0.0.0.0, or exec probes with [/okapi-auth-sidecar, healthcheck]
 {{- end -}}
 {{- range $key, $address := dict "listen" $listen "adminListen" $admin -}}
 {{- $port := include "auth-sidecar-lib.port" $address | int -}}
@@ -81,6 +81,7 @@ reported at once.
 
 {{- define "auth-sidecar-lib.errors.lifetimes" -}}
 {{- $context := dict "values" .values "root" .root -}}
+{{- $config := .values.config | default dict -}}
 {{- $wish := toString .values.nativeSidecar -}}
 {{- $grace := include "auth-sidecar-lib.gracePeriod" $context | int64 -}}
 {{- $needed := add (include "auth-sidecar-lib.shutdownSeconds" $context | int64) 5 -}}
@@ -93,9 +94,17 @@ reported at once.
 {{- if and (eq $wish "true") (semverCompare "<1.28-0" .root.Capabilities.KubeVersion.Version) }}
 - nativeSidecar: true needs Kubernetes 1.29 (1.28 behind a feature gate), and this is {{ .root.Capabilities.KubeVersion.Version }}
 {{- end -}}
-{{- with .settings.cacheTtl -}}
-{{- if gt (include "auth-sidecar-lib.seconds" . | int64) 600 }}
-- config.cacheTtl {{ . }} is over the program's limit of 10m
+{{- range $key, $value := .settings -}}
+{{- if and (kindIs "string" $value) (regexMatch "^[0-9]+(ms|s|m|h)$" $value) -}}
+{{- $limit := ternary (list 600 "10m") (list 86400 "24h") (has $key (list "cacheTtl" "cacheStaleIfError")) -}}
+{{- if gt (include "auth-sidecar-lib.seconds" $value | int64) (first $limit | int64) }}
+- config.{{ $key }} {{ $value }} is over the program's limit of {{ last $limit }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .settings.cacheMaxBytes -}}
+{{- if lt (include "auth-sidecar-lib.bytes" . | int64) 1048576 }}
+- config.cacheMaxBytes {{ . }} is less than the program's least, 1MiB{{ if not $config.cacheMaxBytes }}: it is half of resources.limits.memory{{ end }}
 {{- end -}}
 {{- end -}}
 {{- $limit := ((.values.resources | default dict).limits | default dict).memory -}}

@@ -57,7 +57,7 @@ spec:
   backoffLimit: {{ $registration.backoffLimit }}
   activeDeadlineSeconds: {{ $registration.activeDeadlineSeconds }}
   ttlSecondsAfterFinished: {{ $registration.ttlSecondsAfterFinished }}
-  {{- if semverCompare ">=1.28-0" $root.Capabilities.KubeVersion.Version }}
+  {{- if semverCompare ">=1.29-0" $root.Capabilities.KubeVersion.Version }}
   # A wrong command line, a refusal, and a discovery that could not be put back are no better the second time.
   podFailurePolicy:
     rules:
