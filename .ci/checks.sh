@@ -21,6 +21,11 @@ check() {
     return 1
 }
 
+# cannot_run WHAT: WHY: says so; for what no machine of this kind can run, so that the exit code stays as it is.
+cannot_run() {
+    printf 'NOT RUN: %s\n' "$1"
+}
+
 # not_run WHAT: WHY: says so and makes the exit code 3 when nothing else fails.
 not_run() {
     printf 'NOT RUN: %s\n' "$1"
