@@ -4,6 +4,8 @@
     deploy/check_expressions.py                      syntax, names, labels, values, against deploy/prometheus/exposition*.txt
     deploy/check_expressions.py --url http://127.0.0.1:9090 [--metrics http://127.0.0.1:8072/metrics]
                                                      the same, and against a Prometheus that has scraped a running sidecar
+    deploy/check_expressions.py --update --metrics http://127.0.0.1:8072/metrics
+                                                     writes exposition.txt anew, from a sidecar that has just started
 
 Every expression (panels, annotations, variables, alerts) must be valid PromQL for promtool; every metric it names must be
 exposed, every label it names must be a label of that metric, every value it compares a closed label with must be a value of
@@ -68,6 +70,24 @@ def read_exposition(texts):
     return exposed
 
 
+def tidy(text):
+    """An exposition whose order and figures do not change from run to run: families and samples sorted, values 0."""
+    families = []
+    for line in text.splitlines():
+        if line.startswith("# HELP"):
+            families.append([line])
+        elif line:
+            families[-1].append(line if line.startswith("#") else line.rsplit(" ", 1)[0] + " 0")
+
+    def place(sample):
+        # Buckets by their bound, then sum and count.
+        bound = re.search(r'le="([^"]*)"', sample)
+        return re.sub(r',?le="[^"]*"', "", sample), float(bound[1]) if bound else 0.0
+
+    ordered = sorted(families, key=lambda family: family[0])
+    return "\n\n".join("\n".join(family[:2] + sorted(family[2:], key=place)) for family in ordered) + "\n"
+
+
 def ask(url, path, **arguments):
     """One call of Prometheus' HTTP API; returns its data."""
     query = urllib.parse.urlencode(arguments, doseq=True)
@@ -77,6 +97,11 @@ def ask(url, path, **arguments):
     if body["status"] != "success":
         raise ValueError(body.get("error", body["status"]))
     return body["data"]
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return answer.read().decode()
 
 
 def read_live(url):
@@ -342,7 +367,13 @@ def main():
     arguments.add_argument("--folder", type=pathlib.Path, default=HERE, help="the deploy folder")
     arguments.add_argument("--url", help="a Prometheus that has scraped a running sidecar")
     arguments.add_argument("--metrics", help="the running sidecar's own /metrics, for promtool's lint")
+    arguments.add_argument("--update", action="store_true", help="write exposition.txt from --metrics and end")
     given = arguments.parse_args()
+    if given.update:
+        if not given.metrics:
+            arguments.error("--update needs --metrics")
+        (given.folder / "prometheus/exposition.txt").write_text(tidy(fetch(given.metrics)))
+        return
 
     board = json.loads((given.folder / "grafana/okapi-auth-sidecar.json").read_text())
     rules = yaml.safe_load((given.folder / "prometheus/alerts.yaml").read_text())
@@ -372,8 +403,7 @@ def main():
         for where in empty:
             print(f"    no data: {where}")
     if given.metrics:
-        with urllib.request.urlopen(given.metrics, timeout=30) as answer:
-            good.append(report(f"{given.metrics}: promtool check metrics", check_metrics(answer.read().decode())))
+        good.append(report(f"{given.metrics}: promtool check metrics", check_metrics(fetch(given.metrics))))
     sys.exit(0 if all(good) else 1)
 
 

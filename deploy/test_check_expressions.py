@@ -102,6 +102,18 @@ class Alerts(unittest.TestCase):
         self.assertEqual(self.check(self.RULE, tests={"tests": [{"alert_rule_test": [{"alertname": "Down"}]}]}), ["Down: no test in which it fires"])
 
 
+class Tidy(unittest.TestCase):
+    def test_order_and_figures_of_an_exposition_do_not_matter(self):
+        text = "# HELP b B.\n# TYPE b counter\nb{x=\"2\"} 7\nb{x=\"1\"} 8\n\n# HELP a A.\n# TYPE a gauge\na 3\n"
+
+        self.assertEqual(check.tidy(text), '# HELP a A.\n# TYPE a gauge\na 0\n\n# HELP b B.\n# TYPE b counter\nb{x="1"} 0\nb{x="2"} 0\n')
+
+    def test_buckets_are_in_the_order_of_their_bounds(self):
+        text = "# HELP h H.\n# TYPE h histogram\n" + "".join(f'h_bucket{{le="{bound}"}} 1\n' for bound in ("10", "+Inf", "0.5", "2"))
+
+        self.assertEqual([line for line in check.tidy(text).splitlines() if "le=" in line], [f'h_bucket{{le="{bound}"}} 0' for bound in ("0.5", "2", "10", "+Inf")])
+
+
 class Same(unittest.TestCase):
     def test_the_running_sidecar_and_the_committed_exposition_differ_in_no_way_unseen(self):
         committed = check.read_exposition([EXPOSITION])

@@ -13,9 +13,11 @@ OURS = 'namespace=~"$namespace", pod=~"$pod"'
 OKAPI = 'namespace=~"$namespace"'
 RATE = "$__rate_interval"
 
+# "refreshed" is a call of the sidecar's own in the background: no request waited for it.
+ARRIVED = 'outcome!="refreshed"'
 # Requests that some cache could have answered; the rest (no token, a route of mod-authtoken's own, health) never can be.
-ASKABLE = 'reason!~"no_token|own_route|health"'
-ANSWERED = 'outcome=~"hit|collapsed|refreshed|stale"'
+ASKABLE = f'{ARRIVED}, reason!~"no_token|own_route|health"'
+ANSWERED = 'outcome=~"hit|collapsed|stale"'
 
 # The same colour for the same thing on every panel.
 OUTCOMES = {"hit": "green", "refreshed": "blue", "collapsed": "semi-dark-green", "miss": "orange", "stale": "red", "bypass": "#808080"}
@@ -170,7 +172,7 @@ def panels():
     b.row("At a glance")
     b.stat("Answered here", "Share of the requests that were answered without asking mod-authtoken. Requests that no cache could answer (no token, mod-authtoken's own routes, health) are left out.", HIT_RATIO, "percentunit", instant=False)
     b.stat("Okapi's own cache", "Share of the look-ups that Okapi's token cache answered before we were asked at all. Empty when Okapi's metrics are not scraped.", OKAPI_RATIO, "percentunit", instant=False)
-    b.stat("Requests", "Requests on the filter port.", f"sum({ours('auth_sidecar_requests_total')})", "reqps", instant=False)
+    b.stat("Requests", "Requests on the filter port.", f"sum({ours('auth_sidecar_requests_total', ARRIVED)})", "reqps", instant=False)
     b.stat("Calls to mod-authtoken", "Calls that went on to mod-authtoken, answered or not.", f"sum({calls_of_upstream()})", "reqps", instant=False)
     b.stat("Time saved", "Waiting time that requests were spared within the time shown, all added up.", f"sum(increase(auth_sidecar_time_saved_seconds_total{{{OURS}}}[$__range]))", "s")
     b.stat("Upstream trouble", "Share of the calls to mod-authtoken that ended in a 5xx or in no answer. No value: no trouble.", f"sum({trouble_of_upstream()}) / sum({calls_of_upstream()})", "percentunit", instant=False)
@@ -182,14 +184,14 @@ def panels():
         "Okapi's token cache", "Look-ups in Okapi's own cache (180 s, per Okapi). In its words: an expired entry is neither a hit nor a miss, and requests without a token are not counted. All Okapis of the namespace.",
         [(f"sum({okapi(f'tokenCache_{kind}_total')})", kind) for kind in OKAPI_WORDS], "reqps", stack=True, colours=OKAPI_WORDS,
     )
-    b.lines("This cache", "Requests here by outcome: what Okapi's cache did not answer, and all that is never looked up there.", [(f"sum by (outcome) ({ours('auth_sidecar_requests_total')})", "{{outcome}}")], "reqps", stack=True, colours=OUTCOMES)
+    b.lines("This cache", "Requests here by outcome: what Okapi's cache did not answer, and all that is never looked up there. refreshed: renewed in the background, no request waited.", [(f"sum by (outcome) ({ours('auth_sidecar_requests_total')})", "{{outcome}}")], "reqps", stack=True, colours=OUTCOMES)
     b.lines(
         "Hit ratios", "Each cache of what reaches it; and of all that could be cached, the share that mod-authtoken was spared by both together.",
         [(OKAPI_RATIO, "Okapi's cache"), (HIT_RATIO, "this cache"), (BOTH_RATIO, "both together")], "percentunit", top=1, colours=RATIOS,
     )
     b.lines(
         "Auth calls, counted at both ends", "Okapi counts each call to an auth filter, we count each request. If Okapi's line is well above ours, calls pass the sidecar by: look for a direct entry in Okapi's discovery.",
-        [(f"sum({okapi('http_client_responseTime_seconds_count', AUTH_PHASE)})", "made by Okapi"), (f"sum({ours('auth_sidecar_requests_total')})", "arrived here")], "reqps", width=12,
+        [(f"sum({okapi('http_client_responseTime_seconds_count', AUTH_PHASE)})", "made by Okapi"), (f"sum({ours('auth_sidecar_requests_total', ARRIVED)})", "arrived here")], "reqps", width=12,
     )
     b.lines(
         "Mean time of an auth call, seen from both ends", "Okapi's own measurement of its auth phase, our time to answer, and what mod-authtoken took when it was asked.",
@@ -205,7 +207,7 @@ def panels():
     b.lines("Answer time, 99th percentile", "One request in a hundred takes longer, by outcome.", [(quantile(0.99, "auth_sidecar_answer_seconds", "outcome"), "{{outcome}}")], "s", colours=OUTCOMES)
     b.lines("Passed through, by reason", "Requests that are never looked up. The reasons are explained in the README's list of metrics.", [(f"sum by (reason) ({ours('auth_sidecar_requests_total', BYPASS)})", "{{reason}}")], "reqps", stack=True)
     b.lines("Time saved per second", "Seconds of waiting spared in each second: 1 means that one request less is waiting for mod-authtoken at any moment.", [(f"sum({ours('auth_sidecar_time_saved_seconds_total')})", "saved")], "s")
-    b.lines("Requests by pod", "A pod at zero beside busy ones: its Okapi goes past its sidecar.", [(f"sum by (pod, instance) ({ours('auth_sidecar_requests_total')})", "{{pod}} {{instance}}")], "reqps")
+    b.lines("Requests by pod", "A pod at zero beside busy ones: its Okapi goes past its sidecar.", [(f"sum by (pod, instance) ({ours('auth_sidecar_requests_total', ARRIVED)})", "{{pod}} {{instance}}")], "reqps")
     b.lines("Hit ratio by pod", "Each pod has a cache of its own.", [(f"sum by (pod, instance) ({ours('auth_sidecar_requests_total', ANSWERED)}) / sum by (pod, instance) ({ours('auth_sidecar_requests_total', ASKABLE)})", "{{pod}} {{instance}}")], "percentunit", top=1)
 
     b.row("mod-authtoken")
