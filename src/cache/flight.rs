@@ -45,9 +45,11 @@ struct Flight<T> {
 
 /// How a question gets its answer.
 #[derive(Debug)]
-pub enum Boarding<T> {
+pub enum Boarding<T, S> {
     /// By waiting for a call that is on its way.
     Join(Waiting<T>),
+    /// By what a call stored that landed since the asker looked.
+    Stored(S),
     /// By making the call.
     Lead(Lead<T>),
 }
@@ -82,14 +84,25 @@ impl<T> Default for Flights<T> {
 }
 
 impl<T> Flights<T> {
-    /// Joins a call for `key` that serves the wish, or leads a new one asked at `asked`.
-    pub fn board(self: &Arc<Self>, key: &[u8], wish: Wish, asked: Asked) -> Boarding<T> {
+    /// Joins a call for `key` that serves the wish, or takes what `stored` finds, or leads a new call asked at `asked`.
+    /// `stored` is asked while no call for the key can land: without it, who looked just before a landing and boards
+    /// just after it would ask again.
+    pub fn board<S>(
+        self: &Arc<Self>,
+        key: &[u8],
+        wish: Wish,
+        asked: Asked,
+        stored: impl FnOnce() -> Option<S>,
+    ) -> Boarding<T, S> {
         let mut shard = self.shard(key);
         let joinable = shard
             .get(key)
             .and_then(|flights| flights.iter().find(|flight| flight.serves(wish)));
         if let Some(flight) = joinable {
             return Boarding::Join(Waiting(flight.outcome.clone()));
+        }
+        if let Some(stored) = stored() {
+            return Boarding::Stored(stored);
         }
         Boarding::Lead(self.depart(&mut shard, key, wish, asked))
     }
@@ -239,17 +252,26 @@ mod tests {
         Asked { tick, at }
     }
 
+    fn board(
+        flights: &Arc<Flights<u32>>,
+        key: &[u8],
+        wish: Wish,
+        asked: Asked,
+    ) -> Boarding<u32, ()> {
+        flights.board(key, wish, asked, || None)
+    }
+
     fn lead(flights: &Arc<Flights<u32>>, wish: Wish, asked: Asked) -> Lead<u32> {
-        match flights.board(b"k", wish, asked) {
+        match board(flights, b"k", wish, asked) {
             Boarding::Lead(lead) => lead,
-            Boarding::Join(_) => panic!("joined instead of leading"),
+            Boarding::Join(_) | Boarding::Stored(()) => panic!("it should lead"),
         }
     }
 
     fn join(flights: &Arc<Flights<u32>>, wish: Wish) -> Option<Waiting<u32>> {
-        match flights.board(b"k", wish, asked(9, 9_000)) {
+        match board(flights, b"k", wish, asked(9, 9_000)) {
             Boarding::Join(waiting) => Some(waiting),
-            Boarding::Lead(_) => None,
+            Boarding::Lead(_) | Boarding::Stored(()) => None,
         }
     }
 
@@ -264,6 +286,16 @@ mod tests {
         for waiting in waiting {
             assert_eq!(waiting.outcome().await, Some(7));
         }
+        assert!(flights.is_empty());
+    }
+
+    #[test]
+    fn what_was_stored_meanwhile_is_taken_instead_of_asking_again() {
+        let flights = Arc::<Flights<u32>>::default();
+
+        let boarding = flights.board(b"k", WISH, asked(0, 0), || Some("stored"));
+
+        assert!(matches!(boarding, Boarding::Stored("stored")));
         assert!(flights.is_empty());
     }
 
@@ -335,7 +367,7 @@ mod tests {
         let flights = Arc::<Flights<u32>>::default();
         let one = lead(&flights, WISH, asked(0, 0));
         let two = lead(&flights, Wish { head: true, ..WISH }, asked(0, 0));
-        let Boarding::Lead(other) = flights.board(b"other", WISH, asked(0, 0)) else {
+        let Boarding::Lead(other) = board(&flights, b"other", WISH, asked(0, 0)) else {
             panic!("another key is another flight");
         };
         let mut forgotten = false;

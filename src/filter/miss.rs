@@ -33,6 +33,14 @@ pub(super) struct Landed {
     tenant: u32,
 }
 
+/// How a question that was no hit at first was answered.
+enum Told {
+    /// By a call, one's own or one that was joined.
+    Landed(Outcome, Landed),
+    /// From the cache after all.
+    Hit(Found),
+}
+
 /// All a flight needs to know, owned.
 struct Errand {
     caller: Box<[u8]>,
@@ -71,15 +79,19 @@ impl<U: AuthModule> Filter<U> {
         parsed: &FilterRequest<'_>,
         began: Instant,
     ) -> Response<Body> {
-        let landed = tokio::select! {
-            landed = self.ask(parts, parsed) => landed,
-            () = self.must_give_up() => (Outcome::Miss, Landed {
-                answer: Err(FailureCause::Drained),
-                shared: true,
-                tenant: OTHER_TENANT,
-            }),
+        let told = tokio::select! {
+            told = self.ask(parts, parsed) => told,
+            () = self.must_give_up() => Told::Landed(Outcome::Miss, failed(FailureCause::Drained)),
         };
-        let (outcome, landed) = landed;
+        let (outcome, landed) = match told {
+            Told::Landed(outcome, landed) => (outcome, landed),
+            Told::Hit(found) => {
+                let response = reply::hit(&found.decision, parts.headers.clone());
+                self.listen_to(&parts.method, &parts.uri, parsed, response.status());
+                self.metrics.hit(found.caller.label, began.elapsed());
+                return response;
+            }
+        };
         let (outcome, response) = match &landed.answer {
             Ok(answer) => (outcome, reply::answer(answer)),
             Err(cause) => match self.stale(parts, parsed, *cause) {
@@ -94,26 +106,31 @@ impl<U: AuthModule> Filter<U> {
         response
     }
 
-    async fn ask(
-        self: &Arc<Self>,
-        parts: &request::Parts,
-        parsed: &FilterRequest<'_>,
-    ) -> (Outcome, Landed) {
+    async fn ask(self: &Arc<Self>, parts: &request::Parts, parsed: &FilterRequest<'_>) -> Told {
         // The tick is read before anything else: what is revoked from here on voids this question.
         let asked = self.revocations.asked(self.clock.now().mono);
         let errand = self.errand(&parts.method, &parts.uri, parsed, asked);
         let wish = self.wish(&errand, asked);
-        match self.flights.board(&errand.key(), wish, asked) {
+        // Nothing else is done with it here: a refresh ahead would take the lock that is held meanwhile.
+        let stored = || {
+            let found = self.find(&parts.method, &parts.uri, parsed, self.clock.now());
+            found.filter(|found| match found.freshness {
+                Freshness::Fresh | Freshness::Late => true,
+                Freshness::Stale | Freshness::Gone => false,
+            })
+        };
+        match self.flights.board(&errand.key(), wish, asked, stored) {
             Boarding::Join(waiting) => match waiting.outcome().await {
-                Some(landed) if landed.shared => (Outcome::Collapsed, landed),
-                Some(_) => (Outcome::Miss, self.ask_alone(errand).await),
-                None => (Outcome::Miss, failed(FailureCause::Closed)),
+                Some(landed) if landed.shared => Told::Landed(Outcome::Collapsed, landed),
+                Some(_) => Told::Landed(Outcome::Miss, self.ask_alone(errand).await),
+                None => Told::Landed(Outcome::Miss, failed(FailureCause::Closed)),
             },
+            Boarding::Stored(found) => Told::Hit(found),
             Boarding::Lead(lead) => {
                 let waiting = lead.waiting();
                 tokio::spawn(self.clone().fly(lead, errand, Outcome::Miss));
                 let landed = waiting.outcome().await;
-                (
+                Told::Landed(
                     Outcome::Miss,
                     landed.unwrap_or_else(|| failed(FailureCause::Closed)),
                 )
