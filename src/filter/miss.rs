@@ -86,10 +86,8 @@ impl<U: AuthModule> Filter<U> {
         let (outcome, landed) = match told {
             Told::Landed(outcome, landed) => (outcome, landed),
             Told::Hit(found) => {
-                let response = reply::hit(&found.decision, parts.headers.clone());
-                self.listen_to(&parts.method, &parts.uri, parsed, response.status());
-                self.metrics.hit(found.caller.label, began.elapsed());
-                return response;
+                self.let_in(&parts.method, &parts.uri, parsed, began);
+                return self.answer_hit(&found, parts.headers.clone(), began);
             }
         };
         let (outcome, response) = match &landed.answer {

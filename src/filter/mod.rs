@@ -20,7 +20,7 @@ use crate::key::{Bypass, FilterRequest, KeyScope};
 use crate::metrics::{FailureCause, Levels, Metrics, Outcome, Probe};
 use crate::report::{Call, Report};
 use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
 use miss::Landed;
 use std::cell::RefCell;
@@ -167,9 +167,8 @@ impl<U: AuthModule> Filter<U> {
             && parsed.probe.is_none()
             && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began)
         {
-            let response = reply::hit(&found.decision, std::mem::take(request.headers_mut()));
-            self.metrics.hit(found.caller.label, began.elapsed());
-            return Answering::Now(Some(response));
+            let headers = std::mem::take(request.headers_mut());
+            return Answering::Now(Some(self.answer_hit(&found, headers, began)));
         }
         let filter = self.clone();
         Answering::Later(Box::pin(async move { filter.later(request, began).await }))
@@ -179,7 +178,7 @@ impl<U: AuthModule> Filter<U> {
         &self,
         method: &Method,
         target: &Uri,
-        headers: &'a http::HeaderMap,
+        headers: &'a HeaderMap,
     ) -> FilterRequest<'a> {
         let mut parsed = FilterRequest::parse(method, target, headers, self.upstream.host());
         if self.life.ttl.is_zero() {
@@ -203,11 +202,23 @@ impl<U: AuthModule> Filter<U> {
             Freshness::Late => self.refresh_ahead(method, target, parsed, &found, now),
             Freshness::Stale | Freshness::Gone => return None,
         }
+        self.let_in(method, target, parsed, began);
+        Some(found)
+    }
+
+    /// What a hit means beside its answer.
+    fn let_in(&self, method: &Method, target: &Uri, parsed: &FilterRequest<'_>, began: Instant) {
         self.listen_to(method, target, parsed, StatusCode::ACCEPTED);
         if self.report.is_some() {
             self.note(parsed, method, target, Outcome::Hit, began, began.elapsed());
         }
-        Some(found)
+    }
+
+    /// The answer of a decision that was found.
+    fn answer_hit(&self, found: &Found, headers: HeaderMap, began: Instant) -> Response<Body> {
+        let response = reply::hit(&found.decision, headers);
+        self.metrics.hit(found.caller.label, began.elapsed());
+        response
     }
 
     /// Adds the call to the report of what requests cost, if there is one.
@@ -277,9 +288,7 @@ impl<U: AuthModule> Filter<U> {
                 if seen_late
                     && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began)
                 {
-                    let response = reply::hit(&found.decision, parts.headers.clone());
-                    self.metrics.hit(found.caller.label, began.elapsed());
-                    return response;
+                    return self.answer_hit(&found, parts.headers.clone(), began);
                 }
                 self.miss(&parts, &parsed, began).await
             }
