@@ -105,7 +105,7 @@ fi
 # ---- scripts ----
 if has shellcheck; then
     mapfile -t scripts < <(git ls-files --cached --others --exclude-standard '*.sh')
-    check "scripts: shellcheck of ${#scripts[@]}" shellcheck -x "${scripts[@]}"
+    check "scripts: shellcheck of ${#scripts[@]}" shellcheck -x -S warning "${scripts[@]}"
     # What a runbook tells to type must at least be shell. Variables are set in the block before.
     runbook() {
         "$python/python" - "$work" << 'PYTHON'
