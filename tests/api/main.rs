@@ -18,6 +18,7 @@ mod lifecycle;
 mod properties;
 mod rule;
 mod storing;
+mod target;
 mod trouble;
 mod wire;
 mod wire_rules;
