@@ -33,7 +33,9 @@ impl Table {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell: &String| cell.chars().count()).max()
         };
-        (0..columns).map(|column| width(column).unwrap_or_default()).collect()
+        (0..columns)
+            .map(|column| width(column).unwrap_or_default())
+            .collect()
     }
 }
 

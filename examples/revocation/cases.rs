@@ -12,6 +12,8 @@ const LOANS: &str = "circulation.loans.collection.get";
 const SET: &str = "circulation.staff";
 /// The other tenant of the consortium.
 const OTHER_TENANT: &str = "college";
+/// When tokens end, in seconds since 1970: after every trial.
+const LATER: i64 = 4_000_000_000;
 /// Whoever else works in a busy tenant.
 pub(crate) const NEIGHBOURS: usize = 30;
 
@@ -80,6 +82,9 @@ pub(crate) struct Case {
     pub(crate) change: fn(&mut World),
     /// How much slower than others it is sampled.
     pub(crate) pace: u32,
+    /// The latest yes after the write's end that may be, in seconds, with `one` and with `many`; `None` where nothing is
+    /// promised.
+    pub(crate) promised: Option<[u32; 2]>,
     token: Token,
     /// The world before it, from the recorded one.
     prepare: fn(&mut World),
@@ -95,8 +100,17 @@ impl Case {
             sign: Sign::Refused,
             change,
             pace: 1,
+            promised: None,
             token: Token::Access(DESK),
             prepare: |_| {},
+        }
+    }
+
+    /// The same, with a promise.
+    const fn within(self, one: u32, many: u32) -> Self {
+        Self {
+            promised: Some([one, many]),
+            ..self
         }
     }
 
@@ -157,7 +171,16 @@ impl Case {
         let admin = || login(module, ADMIN, 0);
         match self.announced {
             Announced::Call(method, target) => {
-                let call = FilterCall::new(method, target).token(&admin());
+                let call = FilterCall::new(method, target);
+                let call = match self.token {
+                    Token::Access(_) | Token::Module => call.token(&admin()),
+                    Token::Foreign => {
+                        let now = module.clock().wall();
+                        let token =
+                            |world: &mut World| world.access_token(OTHER_TENANT, ADMIN, now, LATER);
+                        call.token(&module.world(token)).tenant(OTHER_TENANT)
+                    }
+                };
                 Some((call.request(), 202))
             }
             Announced::System(method, path) => Some((call::system(method, path, TENANT), 202)),
@@ -190,17 +213,20 @@ pub(crate) const CASES: [Case; 19] = [
         "user deactivated: PUT /users/{id}",
         Announced::Call("PUT", "/users/11111111-1111-4111-8111-111111111111"),
         deactivate,
-    ),
+    )
+    .within(60, 60),
     Case::new(
         "user deleted: DELETE /users/{id}",
         Announced::Call("DELETE", "/users/11111111-1111-4111-8111-111111111111"),
         delete,
-    ),
+    )
+    .within(60, 60),
     Case::new(
         "users deleted: DELETE /users?query=",
         Announced::Call("DELETE", "/users?query=username%3D%3Ddesk"),
         delete,
-    ),
+    )
+    .within(60, 60),
     Case::new(
         "permission revoked: DELETE /perms/users/{user id}/permissions/{p}",
         Announced::Call(
@@ -208,7 +234,8 @@ pub(crate) const CASES: [Case; 19] = [
             "/perms/users/11111111-1111-4111-8111-111111111111/permissions/circulation.loans.collection.get?indexField=userId",
         ),
         revoke,
-    ),
+    )
+    .within(2, 60),
     Case::new(
         "the same by mod-permissions' own id",
         Announced::Call(
@@ -216,23 +243,26 @@ pub(crate) const CASES: [Case; 19] = [
             "/perms/users/2dd52558-5eb9-4440-8c60-c7684b074e68/permissions/circulation.loans.collection.get",
         ),
         revoke,
-    ),
+    )
+    .within(2, 60),
     Case::new(
         "permissions replaced: PUT /perms/users/{own id}",
         Announced::Call("PUT", "/perms/users/2dd52558-5eb9-4440-8c60-c7684b074e68"),
         revoke,
-    ),
+    )
+    .within(2, 60),
     Case::of_a_set(
         "permission set changed: PUT /perms/permissions/{id}",
         CHANGE_OF_A_SET,
         Company::Quiet,
     ),
-    Case::of_a_set("the same in a busy tenant", CHANGE_OF_A_SET, Company::Busy),
+    Case::of_a_set("the same in a busy tenant", CHANGE_OF_A_SET, Company::Busy).within(40, 95),
     Case::of_a_set(
         "module upgraded: POST /_/tenantpermissions, busy tenant",
         Announced::System("POST", "/_/tenantpermissions"),
         Company::Busy,
-    ),
+    )
+    .within(40, 95),
     Case {
         token: Token::Module,
         ..Case::of_a_set(
@@ -240,6 +270,7 @@ pub(crate) const CASES: [Case; 19] = [
             CHANGE_OF_A_SET,
             Company::Busy,
         )
+        .within(390, 390)
     },
     Case {
         prepare: revoke,
@@ -300,8 +331,8 @@ pub(crate) const CASES: [Case; 19] = [
             |_| {},
         )
     },
-    Case::new("unseen: user deactivated", Announced::Nothing, deactivate),
-    Case::new("unseen: permission revoked", Announced::Nothing, revoke),
+    Case::new("unseen: user deactivated", Announced::Nothing, deactivate).within(120, 120),
+    Case::new("unseen: permission revoked", Announced::Nothing, revoke).within(120, 120),
 ];
 
 fn deactivate(world: &mut World) {
@@ -323,5 +354,5 @@ fn neighbour(number: usize) -> String {
 /// A token that outlives every trial; each session has another.
 fn login(module: &Standin, user: &str, session: usize) -> String {
     let session = i64::try_from(session).unwrap_or_default();
-    module.access_token_until(TENANT, user, 4_000_000_000 + session)
+    module.access_token_until(TENANT, user, LATER + session)
 }

@@ -162,7 +162,10 @@ impl Stage {
 
     /// Filter calls that have reached an auth module, look-ups not counted.
     pub(crate) fn reached(&self) -> u64 {
-        self.modules.iter().map(|module| module.calls().filter).sum()
+        self.modules
+            .iter()
+            .map(|module| module.calls().filter)
+            .sum()
     }
 
     /// Changes the truth.
