@@ -78,7 +78,7 @@ impl Work {
     /// A check-in made in the same way: 20 inner calls.
     pub(crate) fn check_in() -> Outcome<Self> {
         let Self { mut first, inner } = Self::check_out()?;
-        first.target = "/circulation/check-in-by-barcode?testId=ci_1".to_owned();
+        "/circulation/check-in-by-barcode?testId=ci_1".clone_into(&mut first.target);
         let permissions =
             format!(r#"{{"{MODULE}":["SYS#{MODULE}#/circulation/check-in-by-barcode#[POST]"]}}"#);
         let headers = &mut first.headers;

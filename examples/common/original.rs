@@ -32,7 +32,7 @@ pub(crate) const CHECK_OUT: Breakdown = Breakdown {
     calls: 33,
     total: Duration::from_micros(384_930),
     auth: Duration::from_micros(198_590),
-    module: Duration::from_micros(159_000),
+    module: Duration::from_millis(159),
     network: Duration::from_micros(39_590),
 };
 
@@ -41,7 +41,7 @@ pub(crate) const THEORY: Breakdown = Breakdown {
     calls: 1,
     total: Duration::from_micros(192_260),
     auth: Duration::from_micros(5_920),
-    module: Duration::from_micros(5_000),
+    module: Duration::from_millis(5),
     network: Duration::from_micros(920),
 };
 
@@ -54,5 +54,5 @@ pub(crate) const MODULE_PROCESSOR_8: f64 = 0.25;
 
 /// What a module did for each call besides auth: what is left of the check-out, by the number of its calls.
 pub(crate) fn module_time() -> Duration {
-    (CHECK_OUT.total - CHECK_OUT.auth) / CHECK_OUT.calls
+    CHECK_OUT.total.saturating_sub(CHECK_OUT.auth) / CHECK_OUT.calls
 }

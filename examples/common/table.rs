@@ -1,5 +1,6 @@
 //! Columns that line up, as plain text to be pasted into a document.
 
+use std::fmt;
 use std::time::Duration;
 
 /// A table: the first column to the left, the others to the right.
@@ -26,32 +27,32 @@ impl Table {
         self.rows.push(Vec::new());
     }
 
-    /// The text, each line ended.
-    pub(crate) fn text(&self) -> String {
+    fn widths(&self) -> Vec<usize> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let widths: Vec<_> = (0..columns)
-            .map(|column| {
-                let cells = self.rows.iter().filter_map(|row| row.get(column));
-                cells
-                    .map(|cell| cell.chars().count())
-                    .max()
-                    .unwrap_or_default()
-            })
-            .collect();
-        let mut text = String::new();
+        let width = |column| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell: &String| cell.chars().count()).max()
+        };
+        (0..columns)
+            .map(|column| width(column).unwrap_or_default())
+            .collect()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
         for row in &self.rows {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                if column == 0 {
-                    line.push_str(&format!("{cell:<width$}"));
-                } else {
-                    line.push_str(&format!("  {cell:>width$}"));
-                }
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
+            let cells = row.iter().zip(&widths).enumerate();
+            let line: String = cells
+                .map(|(column, (cell, width))| match column {
+                    0 => format!("{cell:<width$}"),
+                    _ => format!("  {cell:>width$}"),
+                })
+                .collect();
+            writeln!(formatter, "{}", line.trim_end())?;
         }
-        text
+        Ok(())
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run() -> Outcome<ExitCode> {
             verdict.to_owned(),
         ]);
     }
-    print!("{}", table.text());
+    print!("{table}");
     let right = counts.iter().all(|count| count.wanted == count.counted);
     Ok(if right {
         ExitCode::SUCCESS

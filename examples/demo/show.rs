@@ -38,7 +38,7 @@ pub(crate) fn run() -> Outcome<()> {
         runs.extend(with_users(&mut platform, users, module_time)?);
     }
     let saved = platform.metric("auth_sidecar_time_saved_seconds_total")?;
-    print!("{}", text(&runs, module_time, (delay, took)));
+    print(&runs, module_time, (delay, took));
     println!("The last sidecar's own account of the time it saved: {saved:.1} s.");
     println!("All of this took {:.0} s.", began.elapsed().as_secs_f64());
     Ok(())
@@ -98,8 +98,7 @@ fn published(name: &str, figures: Breakdown) -> [String; 7] {
     ]
 }
 
-fn text(runs: &[Run], module_time: Duration, (delay, took): (Duration, Duration)) -> String {
-    let mut text = String::new();
+fn print(runs: &[Run], module_time: Duration, (delay, took): (Duration, Duration)) {
     for (name, which) in [("check-out", 0), ("check-in", 1)] {
         let mut table = Table::new(&[
             name,
@@ -129,18 +128,14 @@ fn text(runs: &[Run], module_time: Duration, (delay, took): (Duration, Duration)
                 percent(figures.share()),
             ]);
         }
-        text.push_str(&table.text());
-        text.push('\n');
+        println!("{table}");
     }
-    text.push_str(&format!(
-        "Means over all users and {ROUNDS} rounds, cold: the first round with the sidecar and the auth module just started.\n\
-         The check-out is recorded (33 calls), the check-in is made of recorded calls (21). Users have tokens of their own.\n\
-         Set up as FOLIO measured: the auth module takes 5 ms (a stand-in whose timer was set to {}: {} measured),\n\
-         the network before it 1 ms; what modules and Okapi do besides is a wait of {} for each call,\n\
-         which is what FOLIO's check-out leaves for it. The sidecar stands beside Okapi.\n",
-        millis(delay),
-        millis(took),
-        millis(module_time),
-    ));
-    text
+    let (delay, took, module_time) = (millis(delay), millis(took), millis(module_time));
+    println!(
+        "Means over all users and {ROUNDS} rounds; cold: the first round, sidecar and auth module just started.\n\
+         The check-out is recorded (33 calls), the check-in is made of recorded calls (21). Each user has a token.\n\
+         Set up as FOLIO measured: the auth module takes 5 ms (a stand-in whose timer was set to {delay},\n\
+         measured {took}), the network before it 1 ms; for what modules and Okapi do besides, each call\n\
+         waits {module_time}, which is what FOLIO's check-out leaves for it. The sidecar stands beside Okapi."
+    );
 }
