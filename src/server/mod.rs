@@ -14,6 +14,7 @@ use crate::filter::{Answering, Filter};
 use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
 use http::Request;
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -227,7 +228,7 @@ fn serve(
     let service = {
         let filter = filter.clone();
         service_fn(move |request: Request<Incoming>| {
-            if fragment.get() {
+            if fragment.at_head(!request.body().is_end_stream()) {
                 return Answering::bad_target();
             }
             filter.call(request.map(Body::from))
