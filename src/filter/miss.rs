@@ -81,7 +81,10 @@ impl<U: AuthModule> Filter<U> {
     ) -> Response<Body> {
         let told = tokio::select! {
             told = self.ask(parts, parsed) => told,
-            () = self.must_give_up() => Told::Landed(Outcome::Miss, failed(FailureCause::Drained)),
+            () = self.must_give_up() => {
+                self.metrics.upstream_failed(FailureCause::Drained);
+                Told::Landed(Outcome::Miss, failed(FailureCause::Drained))
+            }
         };
         let (outcome, landed) = match told {
             Told::Landed(outcome, landed) => (outcome, landed),
