@@ -21,8 +21,6 @@ use tokio::time::Instant;
 
 /// During a hold, questions older than this are not joined, in milliseconds.
 const HELD_JOIN: u64 = 1_000;
-/// The label of tenants without one of their own.
-const OTHER_TENANT: u32 = u32::MAX;
 
 /// What a flight brought back.
 #[derive(Clone, Debug)]
@@ -30,7 +28,6 @@ pub(super) struct Landed {
     answer: Result<Arc<Answer>, FailureCause>,
     /// Whether those who joined may have it too.
     shared: bool,
-    tenant: u32,
 }
 
 /// How a question that was no hit at first was answered.
@@ -81,7 +78,10 @@ impl<U: AuthModule> Filter<U> {
     ) -> Response<Body> {
         let told = tokio::select! {
             told = self.ask(parts, parsed) => told,
-            () = self.must_give_up() => Told::Landed(Outcome::Miss, failed(FailureCause::Drained)),
+            () = self.must_give_up() => {
+                self.metrics.upstream_failed(FailureCause::Drained);
+                Told::Landed(Outcome::Miss, failed(FailureCause::Drained))
+            }
         };
         let (outcome, landed) = match told {
             Told::Landed(outcome, landed) => (outcome, landed),
@@ -99,7 +99,8 @@ impl<U: AuthModule> Filter<U> {
         };
         self.listen_to(&parts.method, &parts.uri, parsed, response.status());
         let took = began.elapsed();
-        self.metrics.answered(outcome, landed.tenant, took);
+        let tenant = self.metrics.known_tenant(parsed.question.tenant());
+        self.metrics.answered(outcome, tenant, took);
         self.note(parsed, &parts.method, &parts.uri, outcome, began, took);
         response
     }
@@ -233,17 +234,12 @@ impl<U: AuthModule> Filter<U> {
             } else {
                 proven
             };
-            let tenant = match proven.and_then(|proven| self.store(&errand, proven, asked, now)) {
-                Ok(tenant) => tenant,
-                Err(reason) => {
-                    self.metrics.not_stored(reason);
-                    OTHER_TENANT
-                }
-            };
+            if let Err(reason) = proven.and_then(|proven| self.store(&errand, proven, asked, now)) {
+                self.metrics.not_stored(reason);
+            }
             Landed {
                 answer: Ok(answer),
                 shared,
-                tenant,
             }
         });
     }
@@ -262,7 +258,6 @@ impl<U: AuthModule> Filter<U> {
         Landed {
             answer: Ok(Arc::new(answer)),
             shared: false,
-            tenant: OTHER_TENANT,
         }
     }
 
@@ -295,7 +290,7 @@ impl<U: AuthModule> Filter<U> {
         proven: Proven,
         asked: Asked,
         now: Now,
-    ) -> Result<u32, NotStored> {
+    ) -> Result<(), NotStored> {
         let claims = errand.claims.as_ref().ok_or(NotStored::Token)?;
         let random = jitter(&errand.head);
         let decision = Decision::keep(proven, claims, asked, now, &self.life, random, &self.cache)?;
@@ -320,7 +315,7 @@ impl<U: AuthModule> Filter<U> {
                 label: tenant,
             });
         self.metrics.stored();
-        Ok(tenant)
+        Ok(())
     }
 
     /// Asks again in the background for a decision late in its life, once.
@@ -367,7 +362,6 @@ fn failed(cause: FailureCause) -> Landed {
     Landed {
         answer: Err(cause),
         shared: true,
-        tenant: OTHER_TENANT,
     }
 }
 

@@ -165,7 +165,7 @@ impl<U: AuthModule> Filter<U> {
         if parsed.bypass.is_none()
             && request.body().is_end_stream()
             && parsed.probe.is_none()
-            && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began)
+            && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began, began)
         {
             let headers = std::mem::take(request.headers_mut());
             return Answering::Now(Some(self.answer_hit(&found, headers, began)));
@@ -187,15 +187,16 @@ impl<U: AuthModule> Filter<U> {
         parsed
     }
 
-    /// The decision that may answer, if there is one; what the request announces is told.
+    /// The decision that may answer at `looked`, if there is one; what the request announces is told.
     fn hit(
         self: &Arc<Self>,
         method: &Method,
         target: &Uri,
         parsed: &FilterRequest<'_>,
         began: Instant,
+        looked: Instant,
     ) -> Option<Found> {
-        let now = self.clock.at(began);
+        let now = self.clock.at(looked);
         let found = self.find(method, target, parsed, now)?;
         match found.freshness {
             Freshness::Fresh => {}
@@ -284,9 +285,10 @@ impl<U: AuthModule> Filter<U> {
         match first_chunk(body).await {
             FirstChunk::Body(body) => self.pass_through(&parts, body, Bypass::Body, began).await,
             FirstChunk::Empty { seen_late } => {
-                // The body was not known to be empty when the cache was asked first.
+                // The body was not known to be empty when the request came; time has passed since.
+                let looked = Instant::now();
                 if seen_late
-                    && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began)
+                    && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began, looked)
                 {
                     return self.answer_hit(&found, parts.headers.clone(), began);
                 }

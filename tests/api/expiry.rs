@@ -97,6 +97,28 @@ async fn the_ttl_is_the_settings() {
 }
 
 #[tokio::test]
+async fn a_decision_that_ends_while_a_body_is_awaited_answers_no_more() {
+    let pair = Pair::start(&[("CACHE_TTL", "400ms"), ("CACHE_REFRESH_AHEAD", "1")]).await;
+    let call = loans(&pair.upstream.module_token("diku", DESK, "mod-x-1", &[]));
+    let mut chunked = call.request();
+    chunked.headers.push("Transfer-Encoding", "chunked");
+    let bytes = chunked.to_bytes();
+    let (head, last_chunk) = bytes.split_at(bytes.len() - b"0\r\n\r\n".len());
+    let mut connection = pair.sidecar.connect().await;
+    pair.miss(&call).await;
+    let asked = pair.upstream.calls().total;
+
+    // The head comes while the decision is good, the body's end after it. A slow machine makes it later still.
+    connection.send(head).await.expect("sent");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    connection.send(last_chunk).await.expect("sent");
+    let answer = connection.answer(false).await.expect("an answer");
+
+    assert_eq!(answer.status, 202);
+    assert_eq!(pair.upstream.calls().total, asked + 1);
+}
+
+#[tokio::test]
 async fn jitter_only_shortens_a_life() {
     let pair = Pair::start(&[
         ("CACHE_TTL", "100s"),
