@@ -7,8 +7,9 @@
 //! | `GET /metrics` | Prometheus' text format |
 //! | `GET /cache` | entries, bytes, age of the oldest, entries per tenant, as JSON |
 //! | `DELETE /cache`, `/cache/{tenant}`, `/cache/{tenant}/{user}` | 204, and nothing of it is answered from the cache again |
+//! | `GET /requests` | what the latest and the costliest requests cost in auth calls, as JSON, or as a table for `Accept: text/plain` |
 //!
-//! `/cache` needs the bearer token of `ADMIN_TOKEN` or `ADMIN_TOKEN_FILE` and is refused when there is none. Readiness
+//! `/cache` and `/requests` need the bearer token of `ADMIN_TOKEN` or `ADMIN_TOKEN_FILE` and are refused when there is none. Readiness
 //! never depends on the auth module: all Okapi pods would become unready with it, at the same moment.
 
 use crate::config::Secret;
@@ -16,7 +17,7 @@ use crate::filter::Filter;
 use crate::invalidation::Reach;
 use crate::metrics::Purge;
 use axum::extract::{Path, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -50,6 +51,7 @@ impl Admin {
     pub fn router(self) -> Router {
         let guarded = Router::new()
             .route("/cache", get(show_cache).delete(purge_all))
+            .route("/requests", get(show_requests))
             .route("/cache/{tenant}", delete(purge_tenant))
             .route("/cache/{tenant}/{user}", delete(purge_user))
             .route_layer(middleware::from_fn_with_state(self.clone(), require_token));
@@ -197,6 +199,22 @@ fn report(filter: &Filter) -> CacheReport {
     report.oldest_age_seconds =
         oldest.map(|millis: u64| std::time::Duration::from_millis(millis).as_secs_f64());
     report
+}
+
+async fn show_requests(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    let Some(report) = admin.filter.report() else {
+        let text = "No request is remembered: set AUTH_SIDECAR_REQUEST_REPORT to how many";
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
+    let listing = report.listing();
+    let wants_table = headers
+        .get(ACCEPT)
+        .is_some_and(|accept| accept.as_bytes().starts_with(b"text/plain"));
+    if wants_table {
+        listing.table().into_response()
+    } else {
+        Json(listing).into_response()
+    }
 }
 
 async fn purge_all(State(admin): State<Admin>) -> StatusCode {

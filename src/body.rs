@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -36,6 +37,44 @@ impl From<Bytes> for Body {
 impl From<Incoming> for Body {
     fn from(rest: Incoming) -> Self {
         Self::Stream { first: None, rest }
+    }
+}
+
+/// What a look at the beginning of a body shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// There is something in it.
+    Data,
+    /// It ended without.
+    End,
+    /// It broke off.
+    Broken,
+}
+
+impl Body {
+    /// Waits for the beginning of a stream, which stays part of the body. Not for a body whose length is known.
+    pub async fn beginning(&mut self) -> Beginning {
+        loop {
+            match self.frame().await {
+                Some(Ok(frame)) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
+                    self.put_back(frame);
+                    return Beginning::Data;
+                }
+                // An empty chunk cannot be, trailers of an empty body say nothing.
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return Beginning::Broken,
+                None => return Beginning::End,
+            }
+        }
+    }
+
+    fn put_back(&mut self, frame: Frame<Bytes>) {
+        match self {
+            Self::Stream { first, .. } => *first = Some(frame),
+            Self::Empty | Self::Full(_) => {
+                *self = Self::Full(frame.into_data().unwrap_or_default());
+            }
+        }
     }
 }
 

@@ -29,8 +29,10 @@ pub struct Clock {
     skew: Option<Arc<Skew>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Skew {
+    /// What the wall clock showed when this one was made.
+    wall_base: WallMillis,
     mono: AtomicI64,
     wall: AtomicI64,
 }
@@ -51,10 +53,16 @@ impl Clock {
     }
 
     /// The machine's clocks, which [`Clock::shift`] can move: for tests of what a stepped or suspended clock does.
+    /// Its wall clock goes on with the monotonic one, so that nothing else moves it, and both stand still while
+    /// tokio's time does.
     pub fn movable() -> Self {
         Self {
             base: Instant::now(),
-            skew: Some(Arc::default()),
+            skew: Some(Arc::new(Skew {
+                wall_base: machine_wall(),
+                mono: AtomicI64::new(0),
+                wall: AtomicI64::new(0),
+            })),
         }
     }
 
@@ -74,18 +82,25 @@ impl Clock {
     /// Both clocks, where the monotonic one was just read.
     pub fn at(&self, instant: Instant) -> Now {
         let mono = millis(instant.saturating_duration_since(self.base).as_millis());
-        // A wall clock before 1970 reads as 0: every decision is then void, which is safe.
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| millis(since.as_millis()));
         match &self.skew {
-            None => Now { mono, wall },
+            None => Now {
+                mono,
+                wall: machine_wall(),
+            },
             Some(skew) => Now {
                 mono: mono.saturating_add_signed(skew.mono.load(Ordering::SeqCst)),
-                wall: wall.saturating_add_signed(skew.wall.load(Ordering::SeqCst)),
+                wall: (skew.wall_base + mono)
+                    .saturating_add_signed(skew.wall.load(Ordering::SeqCst)),
             },
         }
     }
+}
+
+/// A wall clock before 1970 reads as 0: every decision is then void, which is safe.
+fn machine_wall() -> WallMillis {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| millis(since.as_millis()))
 }
 
 /// Milliseconds that fit: half a billion years of them do.
@@ -108,5 +123,14 @@ mod tests {
         let after = other.now();
         assert!(after.mono >= before.mono + 5_000);
         assert!(after.wall <= before.wall - 3_590_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_movable_clock_stands_still_while_tokios_does() {
+        let clock = Clock::movable();
+        let before = clock.now();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+
+        assert_eq!(clock.now(), before);
     }
 }

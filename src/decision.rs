@@ -710,7 +710,7 @@ mod tests {
     }
 
     const POLICY: LifePolicy = LifePolicy {
-        ttl: Duration::from_secs(60),
+        ttl: Duration::from_mins(1),
         jitter: 0.1,
         skew: Duration::ZERO,
         refresh_ahead: 0.8,

@@ -8,8 +8,9 @@
 //! | rooms | what they know of others |
 //! |---|---|
 //! | [`headers`], [`token`], [`key`], [`decision`], [`clock`], [`body`] | values only |
-//! | [`cache`], [`invalidation`], [`upstream`], [`metrics`] | values, and what they record |
+//! | [`cache`], [`invalidation`], [`upstream`], [`metrics`], [`report`] | values, and what they record |
 //! | [`filter`], [`admin`] | all of these |
+//! | [`register`] and, below it, Okapi's own API | how Okapi is told to ask us; nothing of the filter port |
 //! | [`server`], [`shutdown`], [`telemetry`], [`config`], [`local`] | how the process starts, stops and is asked |
 //!
 //! [`Config`] and [`Server`] are what a program needs; the rooms are public for benches and readers, and change freely.
@@ -26,6 +27,9 @@ pub mod invalidation;
 pub mod key;
 pub mod local;
 pub mod metrics;
+mod okapi;
+pub mod register;
+pub mod report;
 pub mod server;
 pub mod shutdown;
 pub mod telemetry;
@@ -34,6 +38,3 @@ pub mod upstream;
 
 pub use config::{Config, ConfigErrors};
 pub use server::{Server, ServerError};
-
-/// Variables with our prefix that belong to `register` and `unregister`.
-pub const REGISTER_VARIABLES: [&str; 0] = [];

@@ -3,11 +3,16 @@
 use clap::{Parser, Subcommand};
 use http::{Method, StatusCode};
 use okapi_auth_sidecar::config::PREFIX;
+use okapi_auth_sidecar::register::{self, RegisterArgs, UnregisterArgs};
 use okapi_auth_sidecar::shutdown::Signals;
 use okapi_auth_sidecar::{Config, Server, local, telemetry};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+
+/// A third fewer cycles per hit than the system's: hyper takes a new read buffer for every head that is still looked at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A cache of decisions in front of FOLIO's mod-authtoken. Settings are environment variables; see the README.
 #[derive(Parser)]
@@ -45,6 +50,10 @@ enum Command {
         #[arg(long)]
         url: Option<String>,
     },
+    /// Put this service in front of mod-authtoken in Okapi's discovery
+    Register(Box<RegisterArgs>),
+    /// Take it out again
+    Unregister(Box<UnregisterArgs>),
 }
 
 /// The settings are wrong, or the process cannot start.
@@ -62,6 +71,16 @@ fn main() -> ExitCode {
         Some(Command::Purge { tenant, user, url }) => with_config(arguments.listen, |config| {
             purge(&config, tenant.as_deref(), user.as_deref(), url)
         }),
+        Some(Command::Register(arguments)) => block_on(register::register(
+            *arguments,
+            &mut std::io::stdout(),
+            &mut std::io::stderr(),
+        )),
+        Some(Command::Unregister(arguments)) => block_on(register::unregister(
+            *arguments,
+            &mut std::io::stdout(),
+            &mut std::io::stderr(),
+        )),
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Wish {
     pub not_before: Tick,
     /// Questions asked before this are not joined either (during a hold, those over a second old).
     pub not_asked_before: MonoMillis,
-    /// Whether it must carry the refresh header, so that only a call that does may be joined.
+    /// Whether it has leave to carry the refresh header: leave is counted and rare, so the call is made.
     pub refresh: bool,
 }
 
@@ -38,7 +38,6 @@ type Shard<T> = HashMap<Box<[u8]>, Vec<Arc<Flight<T>>>, ahash::RandomState>;
 struct Flight<T> {
     asked: Asked,
     head: bool,
-    refresh: bool,
     refused: AtomicBool,
     outcome: watch::Receiver<Option<T>>,
 }
@@ -151,7 +150,6 @@ impl<T> Flights<T> {
         let flight = Arc::new(Flight {
             asked,
             head: wish.head,
-            refresh: wish.refresh,
             refused: AtomicBool::new(false),
             outcome: receiver,
         });
@@ -175,7 +173,9 @@ impl<T> Flight<T> {
         self.head == wish.head
             && self.asked.tick >= wish.not_before
             && self.asked.at >= wish.not_asked_before
-            && (self.refresh || !wish.refresh)
+            && !wish.refresh
+            // Who comes after a known no must not get the yes of a question that was asked before it.
+            && !self.refused.load(Ordering::SeqCst)
     }
 }
 
@@ -384,6 +384,32 @@ mod tests {
         };
         assert!(forgotten && told(one) && told(two));
         assert!(!told(other));
+    }
+
+    #[test]
+    fn who_comes_after_a_refusal_asks_anew() {
+        let flights = Arc::<Flights<u32>>::default();
+        let _old = lead(&flights, WISH, asked(0, 0));
+        assert!(join(&flights, WISH).is_some());
+
+        flights.refuse(b"k", || {});
+
+        let _new = lead(&flights, WISH, asked(0, 0));
+        assert!(join(&flights, WISH).is_some(), "the new call is joined");
+    }
+
+    #[test]
+    fn leave_for_a_refresh_is_used_even_beside_a_call_that_refreshes() {
+        let flights = Arc::<Flights<u32>>::default();
+        let wish = Wish {
+            refresh: true,
+            ..WISH
+        };
+        let _first = lead(&flights, wish, asked(0, 0));
+
+        let _second = lead(&flights, wish, asked(0, 0));
+
+        assert!(join(&flights, WISH).is_some(), "others join either");
     }
 
     #[test]

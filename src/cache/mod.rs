@@ -249,8 +249,8 @@ impl Cache {
         }
     }
 
-    /// Removes every decision for which `judge` names a cause, and tells how many were removed per cause. Takes each
-    /// lock for one entry at a time.
+    /// Removes every decision for which `judge` names a cause, and tells how many were removed per cause; those whose
+    /// caller went for want of room are among [`Self::capacity_evictions`]. Takes each lock for one entry at a time.
     pub fn sweep(
         &self,
         judge: impl Fn(&Caller, &Decision) -> Option<Eviction>,
@@ -266,7 +266,13 @@ impl Cache {
             };
             let Some(cause) = cause else { continue };
             let same = |other: &Arc<Decision>| Arc::ptr_eq(other, &decision);
-            if self.decisions.remove_if(&number, same).is_some() {
+            if self.decisions.remove_if(&number, same).is_none() {
+                continue;
+            }
+            if cause == Eviction::Capacity {
+                // One counter for all that went for want of room, whether it was a decision or its caller.
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            } else {
                 *removed.entry(cause).or_default() += 1;
             }
         }

@@ -277,7 +277,7 @@ fn foreign(name: &str) -> bool {
             || name
                 .strip_prefix(start)
                 .is_some_and(|rest| rest.starts_with('_'))
-    }) || crate::REGISTER_VARIABLES
+    }) || crate::register::ENV_NAMES
         .iter()
         .any(|variable| variable.strip_prefix(PREFIX) == Some(name))
 }

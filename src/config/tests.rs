@@ -29,7 +29,7 @@ fn the_upstream_alone_is_enough_and_the_defaults_are_as_documented() {
                 assert_eq!((value.as_str(), documented), ("1m", "60s"));
             }
             "UPSTREAM_PASSTHROUGH_TIMEOUT" => {
-                assert_eq!((value.as_str(), documented), ("2m", "120s"))
+                assert_eq!((value.as_str(), documented), ("2m", "120s"));
             }
             _ => assert_eq!(value, documented, "{name}"),
         }

@@ -9,6 +9,7 @@ use crate::invalidation::event::{self, Event, Scope};
 use crate::invalidation::{Reach, Subject};
 use crate::key::{Bypass, FilterRequest, own_route};
 use crate::token::Claims;
+use crate::upstream::AuthModule;
 use http::{HeaderMap, Method, StatusCode, Uri, request};
 
 /// `exp` must be so many seconds away for an `Invalid token` to mean that the signing key changed: clocks differ.
@@ -16,7 +17,7 @@ const CLOCK_DOUBT: u64 = 60;
 /// The body of every refusal of a token as such (mod-authtoken `FilterApi`).
 const INVALID_TOKEN: &[u8] = b"Invalid token";
 
-impl Filter {
+impl<U: AuthModule> Filter<U> {
     /// Looks whether an answered request announces a change, and makes void what it concerns.
     pub(super) fn listen_to(
         &self,

@@ -14,15 +14,13 @@ use crate::invalidation::{Asked, NotNow, Refresh, Subject};
 use crate::key::{FilterRequest, MAX_HEAD, Question};
 use crate::metrics::{FailureCause, Outcome};
 use crate::token::Claims;
-use crate::upstream::Head;
+use crate::upstream::{AuthModule, Head};
 use http::{HeaderValue, Method, Response, StatusCode, Uri, request};
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// During a hold, questions older than this are not joined, in milliseconds.
 const HELD_JOIN: u64 = 1_000;
-/// The label of tenants without one of their own.
-const OTHER_TENANT: u32 = u32::MAX;
 
 /// What a flight brought back.
 #[derive(Clone, Debug)]
@@ -30,7 +28,6 @@ pub(super) struct Landed {
     answer: Result<Arc<Answer>, FailureCause>,
     /// Whether those who joined may have it too.
     shared: bool,
-    tenant: u32,
 }
 
 /// How a question that was no hit at first was answered.
@@ -71,7 +68,7 @@ impl Errand {
     }
 }
 
-impl Filter {
+impl<U: AuthModule> Filter<U> {
     /// Answers a filter call for which nothing is stored.
     pub(super) async fn miss(
         self: &Arc<Self>,
@@ -81,15 +78,16 @@ impl Filter {
     ) -> Response<Body> {
         let told = tokio::select! {
             told = self.ask(parts, parsed) => told,
-            () = self.must_give_up() => Told::Landed(Outcome::Miss, failed(FailureCause::Drained)),
+            () = self.must_give_up() => {
+                self.metrics.upstream_failed(FailureCause::Drained);
+                Told::Landed(Outcome::Miss, failed(FailureCause::Drained))
+            }
         };
         let (outcome, landed) = match told {
             Told::Landed(outcome, landed) => (outcome, landed),
             Told::Hit(found) => {
-                let response = reply::hit(&found.decision, parts.headers.clone());
-                self.listen_to(&parts.method, &parts.uri, parsed, response.status());
-                self.metrics.hit(found.caller.label, began.elapsed());
-                return response;
+                self.let_in(&parts.method, &parts.uri, parsed, began);
+                return self.answer_hit(&found, parts.headers.clone(), began);
             }
         };
         let (outcome, response) = match &landed.answer {
@@ -100,8 +98,10 @@ impl Filter {
             },
         };
         self.listen_to(&parts.method, &parts.uri, parsed, response.status());
-        self.metrics
-            .answered(outcome, landed.tenant, began.elapsed());
+        let took = began.elapsed();
+        let tenant = self.metrics.known_tenant(parsed.question.tenant());
+        self.metrics.answered(outcome, tenant, took);
+        self.note(parsed, &parts.method, &parts.uri, outcome, began, took);
         response
     }
 
@@ -158,7 +158,7 @@ impl Filter {
         };
         let user = parsed.question.user(claims.as_ref());
         let refresh = self.refresh(parsed, claims.as_ref(), user.as_deref(), asked);
-        let mut head = self.upstream.head(method, target, parsed.headers);
+        let mut head = Head::new(method, target, parsed.headers, self.upstream.host());
         if refresh.is_some() {
             head.headers
                 .insert(REFRESH_CACHE, HeaderValue::from_static("true"));
@@ -234,17 +234,12 @@ impl Filter {
             } else {
                 proven
             };
-            let tenant = match proven.and_then(|proven| self.store(&errand, proven, asked, now)) {
-                Ok(tenant) => tenant,
-                Err(reason) => {
-                    self.metrics.not_stored(reason);
-                    OTHER_TENANT
-                }
-            };
+            if let Err(reason) = proven.and_then(|proven| self.store(&errand, proven, asked, now)) {
+                self.metrics.not_stored(reason);
+            }
             Landed {
                 answer: Ok(answer),
                 shared,
-                tenant,
             }
         });
     }
@@ -263,7 +258,6 @@ impl Filter {
         Landed {
             answer: Ok(Arc::new(answer)),
             shared: false,
-            tenant: OTHER_TENANT,
         }
     }
 
@@ -296,7 +290,7 @@ impl Filter {
         proven: Proven,
         asked: Asked,
         now: Now,
-    ) -> Result<u32, NotStored> {
+    ) -> Result<(), NotStored> {
         let claims = errand.claims.as_ref().ok_or(NotStored::Token)?;
         let random = jitter(&errand.head);
         let decision = Decision::keep(proven, claims, asked, now, &self.life, random, &self.cache)?;
@@ -321,7 +315,7 @@ impl Filter {
                 label: tenant,
             });
         self.metrics.stored();
-        Ok(tenant)
+        Ok(())
     }
 
     /// Asks again in the background for a decision late in its life, once.
@@ -368,7 +362,6 @@ fn failed(cause: FailureCause) -> Landed {
     Landed {
         answer: Err(cause),
         shared: true,
-        tenant: OTHER_TENANT,
     }
 }
 

@@ -9,7 +9,7 @@ mod miss;
 mod reply;
 mod trouble;
 
-use crate::body::Body;
+use crate::body::{Beginning, Body};
 use crate::cache::flight::Flights;
 use crate::cache::{Cache, Caller, Eviction, Records};
 use crate::clock::{Clock, Now};
@@ -17,13 +17,11 @@ use crate::config::Config;
 use crate::decision::{Decision, Freshness, LifePolicy};
 use crate::invalidation::{Revocations, Subject};
 use crate::key::{Bypass, FilterRequest, KeyScope};
-use crate::metrics::{FailureCause, Levels, Metrics, Probe};
-use crate::upstream::{Manner, Upstream, UpstreamError};
-use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
-use http_body::{Body as _, Frame};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use crate::metrics::{FailureCause, Levels, Metrics, Outcome, Probe};
+use crate::report::{Call, Report};
+use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http_body::Body as _;
 use miss::Landed;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -44,8 +42,8 @@ const FIRST_CHUNK: Duration = Duration::from_secs(1);
 const LONGEST_REFUSAL: u64 = 1_024;
 
 /// The handler and all it joins.
-pub struct Filter {
-    upstream: Upstream,
+pub struct Filter<U = Upstream> {
+    upstream: U,
     cache: Cache,
     flights: Arc<Flights<Landed>>,
     revocations: Revocations,
@@ -58,10 +56,11 @@ pub struct Filter {
     probe: HeaderValue,
     looped: AtomicBool,
     trouble: Trouble,
+    report: Option<Report>,
     give_up: watch::Receiver<bool>,
 }
 
-impl fmt::Debug for Filter {
+impl<U: AuthModule> fmt::Debug for Filter<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Filter")
             .field("upstream", &self.upstream)
@@ -91,6 +90,13 @@ impl fmt::Debug for Answering {
     }
 }
 
+impl Answering {
+    /// 400: the request target has a fragment, which would not go up as it came.
+    pub fn bad_target() -> Self {
+        Self::Now(Some(reply::bad_target()))
+    }
+}
+
 impl Future for Answering {
     type Output = Result<Response<Body>, Infallible>;
 
@@ -116,7 +122,7 @@ thread_local! {
     static RECORDS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-impl Filter {
+impl<U: AuthModule> Filter<U> {
     /// Joins the rooms.
     ///
     /// # Panics
@@ -125,7 +131,7 @@ impl Filter {
     /// `give_up` turns true when whoever still waits for upstream must be told that it is over.
     pub fn new(
         config: &Config,
-        upstream: Upstream,
+        upstream: U,
         metrics: Arc<Metrics>,
         clock: Clock,
         give_up: watch::Receiver<bool>,
@@ -147,22 +153,22 @@ impl Filter {
             probe: HeaderValue::from_str(&format!("{random:016x}")).expect("hexadecimal digits"),
             looped: AtomicBool::new(false),
             trouble: Trouble::default(),
+            report: Report::new(config.request_report),
             give_up,
         }
     }
 
     /// Answers a request.
-    pub fn call(self: &Arc<Self>, mut request: Request<Incoming>) -> Answering {
+    pub fn call(self: &Arc<Self>, mut request: Request<Body>) -> Answering {
         let began = Instant::now();
         let parsed = self.parse(request.method(), request.uri(), request.headers());
         if parsed.bypass.is_none()
             && request.body().is_end_stream()
             && parsed.probe.is_none()
-            && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began)
+            && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began, began)
         {
-            let response = reply::hit(&found.decision, std::mem::take(request.headers_mut()));
-            self.metrics.hit(found.caller.label, began.elapsed());
-            return Answering::Now(Some(response));
+            let headers = std::mem::take(request.headers_mut());
+            return Answering::Now(Some(self.answer_hit(&found, headers, began)));
         }
         let filter = self.clone();
         Answering::Later(Box::pin(async move { filter.later(request, began).await }))
@@ -172,7 +178,7 @@ impl Filter {
         &self,
         method: &Method,
         target: &Uri,
-        headers: &'a http::HeaderMap,
+        headers: &'a HeaderMap,
     ) -> FilterRequest<'a> {
         let mut parsed = FilterRequest::parse(method, target, headers, self.upstream.host());
         if self.life.ttl.is_zero() {
@@ -181,23 +187,66 @@ impl Filter {
         parsed
     }
 
-    /// The decision that may answer, if there is one; what the request announces is told.
+    /// The decision that may answer at `looked`, if there is one; what the request announces is told.
     fn hit(
         self: &Arc<Self>,
         method: &Method,
         target: &Uri,
         parsed: &FilterRequest<'_>,
         began: Instant,
+        looked: Instant,
     ) -> Option<Found> {
-        let now = self.clock.at(began);
+        let now = self.clock.at(looked);
         let found = self.find(method, target, parsed, now)?;
         match found.freshness {
             Freshness::Fresh => {}
             Freshness::Late => self.refresh_ahead(method, target, parsed, &found, now),
             Freshness::Stale | Freshness::Gone => return None,
         }
-        self.listen_to(method, target, parsed, StatusCode::ACCEPTED);
+        self.let_in(method, target, parsed, began);
         Some(found)
+    }
+
+    /// What a hit means beside its answer.
+    fn let_in(&self, method: &Method, target: &Uri, parsed: &FilterRequest<'_>, began: Instant) {
+        self.listen_to(method, target, parsed, StatusCode::ACCEPTED);
+        if self.report.is_some() {
+            self.note(parsed, method, target, Outcome::Hit, began, began.elapsed());
+        }
+    }
+
+    /// The answer of a decision that was found.
+    fn answer_hit(&self, found: &Found, headers: HeaderMap, began: Instant) -> Response<Body> {
+        let response = reply::hit(&found.decision, headers);
+        self.metrics.hit(found.caller.label, began.elapsed());
+        response
+    }
+
+    /// Adds the call to the report of what requests cost, if there is one.
+    fn note(
+        &self,
+        parsed: &FilterRequest<'_>,
+        method: &Method,
+        target: &Uri,
+        outcome: Outcome,
+        began: Instant,
+        took: Duration,
+    ) {
+        if let Some(report) = &self.report {
+            report.note(&Call {
+                method,
+                target,
+                headers: parsed.headers,
+                outcome,
+                began,
+                took,
+            });
+        }
+    }
+
+    /// What requests cost in auth calls; none unless it is switched on.
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_ref()
     }
 
     /// The stored decision of this question, if no revocation made it void.
@@ -224,27 +273,24 @@ impl Filter {
     }
 
     /// Answers what is no hit, or not known to be one before its body is seen.
-    async fn later(self: Arc<Self>, request: Request<Incoming>, began: Instant) -> Response<Body> {
-        let (parts, incoming) = request.into_parts();
+    async fn later(self: Arc<Self>, request: Request<Body>, began: Instant) -> Response<Body> {
+        let (parts, body) = request.into_parts();
         let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
         if let Some(probe) = parsed.probe {
             return self.probed(probe);
         }
         if let Some(reason) = parsed.bypass {
-            return self
-                .pass_through(&parts, incoming.into(), reason, began)
-                .await;
+            return self.pass_through(&parts, body, reason, began).await;
         }
-        match first_chunk(incoming).await {
+        match first_chunk(body).await {
             FirstChunk::Body(body) => self.pass_through(&parts, body, Bypass::Body, began).await,
             FirstChunk::Empty { seen_late } => {
-                // The body was not known to be empty when the cache was asked first.
+                // The body was not known to be empty when the request came; time has passed since.
+                let looked = Instant::now();
                 if seen_late
-                    && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began)
+                    && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began, looked)
                 {
-                    let response = reply::hit(&found.decision, parts.headers.clone());
-                    self.metrics.hit(found.caller.label, began.elapsed());
-                    return response;
+                    return self.answer_hit(&found, parts.headers.clone(), began);
                 }
                 self.miss(&parts, &parsed, began).await
             }
@@ -270,7 +316,16 @@ impl Filter {
         };
         let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
         self.listen_to(&parts.method, &parts.uri, &parsed, response.status());
-        self.metrics.bypassed(reason, began.elapsed());
+        let took = began.elapsed();
+        self.metrics.bypassed(reason, took);
+        self.note(
+            &parsed,
+            &parts.method,
+            &parts.uri,
+            Outcome::Bypass,
+            began,
+            took,
+        );
         response
     }
 
@@ -327,22 +382,6 @@ impl Filter {
         }
     }
 
-    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
-    pub async fn probe_upstream(&self) {
-        match self.upstream.probe(&self.probe).await {
-            Ok(status) if status == StatusCode::LOOP_DETECTED => {
-                tracing::error!(
-                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
-                );
-            }
-            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
-            Err(error) => tracing::warn!(
-                cause = error.cause().as_str(),
-                "the auth module does not answer yet; requests will be tried all the same"
-            ),
-        }
-    }
-
     fn probed(&self, probe: &HeaderValue) -> Response<Body> {
         let whose = if *probe == self.probe {
             self.looped.store(true, Ordering::Relaxed);
@@ -363,12 +402,6 @@ impl Filter {
     /// Whether upstream's address was found to lead back here.
     pub fn looped(&self) -> bool {
         self.looped.load(Ordering::Relaxed)
-    }
-
-    /// Closes idle upstream connections and drains histograms. To be called about every second.
-    pub fn upkeep(&self) {
-        self.upstream.close_idle();
-        self.metrics.upkeep();
     }
 
     /// Removes what is of no use any more. To be called now and then, where it may take its time.
@@ -434,6 +467,30 @@ impl Filter {
     }
 }
 
+impl Filter {
+    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
+    pub async fn probe_upstream(&self) {
+        match self.upstream.probe(&self.probe).await {
+            Ok(status) if status == StatusCode::LOOP_DETECTED => {
+                tracing::error!(
+                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
+                );
+            }
+            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
+            Err(error) => tracing::warn!(
+                cause = error.cause().as_str(),
+                "the auth module does not answer yet; requests will be tried all the same"
+            ),
+        }
+    }
+
+    /// Closes idle upstream connections and drains histograms. To be called about every second.
+    pub fn upkeep(&self) {
+        self.upstream.close_idle();
+        self.metrics.upkeep();
+    }
+}
+
 /// How a request that is passed through is asked.
 fn manner(parts: &request::Parts, body: &Body) -> Manner {
     if parts.uri.path().starts_with("/_/tenant") {
@@ -457,41 +514,16 @@ enum FirstChunk {
 }
 
 /// Okapi copies a client's `Transfer-Encoding: chunked` to a filter call without body: it ends with its first chunk.
-async fn first_chunk(mut incoming: Incoming) -> FirstChunk {
-    if incoming.is_end_stream() {
+async fn first_chunk(mut body: Body) -> FirstChunk {
+    if body.is_end_stream() {
         return FirstChunk::Empty { seen_late: false };
     }
-    if incoming.size_hint().exact().is_some() {
-        return FirstChunk::Body(incoming.into());
+    if body.size_hint().exact().is_some() {
+        return FirstChunk::Body(body);
     }
-    let first = tokio::time::timeout(FIRST_CHUNK, next_data(&mut incoming)).await;
-    match first {
-        Ok(Next::End) => FirstChunk::Empty { seen_late: true },
-        Ok(Next::Data(frame)) => FirstChunk::Body(Body::Stream {
-            first: Some(frame),
-            rest: incoming,
-        }),
+    match tokio::time::timeout(FIRST_CHUNK, body.beginning()).await {
+        Ok(Beginning::End) => FirstChunk::Empty { seen_late: true },
         // Broken or not there yet: the auth module is asked, and sees what comes of it.
-        Ok(Next::Broken) | Err(_) => FirstChunk::Body(incoming.into()),
+        Ok(Beginning::Data | Beginning::Broken) | Err(_) => FirstChunk::Body(body),
     }
-}
-
-enum Next {
-    Data(Frame<Bytes>),
-    End,
-    Broken,
-}
-
-async fn next_data(incoming: &mut Incoming) -> Next {
-    while let Some(frame) = incoming.frame().await {
-        match frame {
-            Ok(frame) if frame.data_ref().is_some_and(|data| !data.is_empty()) => {
-                return Next::Data(frame);
-            }
-            // An empty chunk cannot be, trailers of an empty body say nothing.
-            Ok(_) => {}
-            Err(_) => return Next::Broken,
-        }
-    }
-    Next::End
 }

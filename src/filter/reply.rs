@@ -56,6 +56,18 @@ pub(super) fn failure(cause: FailureCause) -> Response<Body> {
     response
 }
 
+/// 400: the request target has a fragment (RFC 9112, 3.2 knows none).
+pub(super) fn bad_target() -> Response<Body> {
+    let mut response = text_response(
+        StatusCode::BAD_REQUEST,
+        "A request target has no fragment (#)",
+    );
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// 508: a probe came in where only Okapi's calls should.
 pub(super) fn loop_detected() -> Response<Body> {
     text_response(

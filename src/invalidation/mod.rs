@@ -666,9 +666,9 @@ mod tests {
         let refresh = revocations.refresh(U1, 5_000).unwrap().unwrap();
         revocations.refreshed(&refresh, 5_020);
 
-        assert_eq!(revocations.storable(&one, revocations.asked(5_020)), Ok(()));
+        assert_eq!(revocations.storable(&one, revocations.asked(5_021)), Ok(()));
         assert_eq!(
-            revocations.storable(&two, revocations.asked(5_020)),
+            revocations.storable(&two, revocations.asked(5_021)),
             Err(NotNow::Held(Kind::Permission))
         );
     }

@@ -3,14 +3,19 @@
 //! The filter port has an accept loop of its own over hyper's HTTP/1 connections, because the ready-made one has no
 //! header timeout, no idle timeout and no bounded drain. No business rules here.
 
+mod target;
 mod timer;
 
 use crate::admin::Admin;
+use crate::body::Body;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::filter::Filter;
+use crate::filter::{Answering, Filter};
 use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
+use http::Request;
+use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -20,6 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use target::{FragmentSeen, Watched};
 use timer::ConnectionTimer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -175,9 +181,10 @@ impl Server {
         probing.abort();
         housekeeping.abort();
         admin_stop.send_replace(true);
-        match admin.await {
-            Ok(served) => served.map_err(ServerError::Admin),
-            Err(_) => Ok(()),
+        // A client that never ends its request must not keep the process from ending.
+        match tokio::time::timeout(LAST_ANSWERS, admin).await {
+            Ok(Ok(served)) => served.map_err(ServerError::Admin),
+            Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
 }
@@ -219,9 +226,16 @@ fn serve(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY cannot be set");
     }
+    let fragment = FragmentSeen::default();
+    let stream = Watched::new(stream, fragment.clone());
     let service = {
         let filter = filter.clone();
-        service_fn(move |request| filter.call(request))
+        service_fn(move |request: Request<Incoming>| {
+            if fragment.at_head(!request.body().is_end_stream()) {
+                return Answering::bad_target();
+            }
+            filter.call(request.map(Body::from))
+        })
     };
     let mut server = server.clone();
     server.timer(ConnectionTimer::default());
@@ -281,5 +295,41 @@ async fn keep_house(filter: Arc<Filter>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PREFIX;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn an_admin_client_that_never_ends_its_request_keeps_nobody_from_stopping() {
+        let settings = [
+            ("UPSTREAM_URL", "http://127.0.0.1:1"),
+            ("LISTEN", "127.0.0.1:0"),
+            ("ADMIN_LISTEN", "127.0.0.1:0"),
+        ];
+        let pairs = settings.map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()));
+        let server = Server::bind(Config::from_pairs(pairs).unwrap())
+            .await
+            .unwrap();
+        let admin = server.admin_addr();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        let mut client = TcpStream::connect(admin).await.unwrap();
+        client
+            .write_all(b"GET /health/live HTTP/1.1\r\nHo")
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+
+        stop.send(()).unwrap();
+
+        let ended = tokio::time::timeout(Duration::from_secs(10), running).await;
+        assert!(ended.unwrap().unwrap().is_ok());
     }
 }

@@ -14,8 +14,9 @@ use crate::decision::Answer;
 use crate::headers;
 use crate::metrics::{Call, FailureCause, Metrics, Retry};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use pool::{Connection, Pool, PoolPolicy};
@@ -83,6 +84,23 @@ impl UpstreamError {
     }
 }
 
+/// The auth module, as the filter needs it: [`Upstream`], or one that a test has in its own memory.
+pub trait AuthModule: fmt::Debug + Send + Sync + 'static {
+    /// What goes into `Host`.
+    fn host(&self) -> &HeaderValue;
+
+    /// Asks a filter call and awaits the whole answer.
+    fn ask(&self, head: &Head) -> impl Future<Output = Result<Answer, UpstreamError>> + Send;
+
+    /// Passes a request on and its answer back, both as streams; waits for the answer's head only.
+    fn relay(
+        &self,
+        parts: &request::Parts,
+        body: Body,
+        manner: Manner,
+    ) -> impl Future<Output = Result<Response<Body>, UpstreamError>> + Send;
+}
+
 /// The head of a request that may be sent more than once.
 #[derive(Clone)]
 pub struct Head {
@@ -103,6 +121,22 @@ impl fmt::Debug for Head {
 }
 
 impl Head {
+    /// The head that goes up for a request's head: without those headers that are not passed on.
+    pub fn new(method: &Method, target: &Uri, headers: &HeaderMap, host: &HeaderValue) -> Self {
+        let mut outgoing = HeaderMap::with_capacity(headers.len() + 1);
+        for (name, value) in headers {
+            if !headers::stays_here(name) {
+                outgoing.append(name, value.clone());
+            }
+        }
+        outgoing.insert(HOST, host.clone());
+        Self {
+            method: method.clone(),
+            target: target.clone(),
+            headers: outgoing,
+        }
+    }
+
     fn request(&self) -> Request<Body> {
         let mut request = Request::new(Body::Empty);
         *request.method_mut() = self.method.clone();
@@ -174,38 +208,6 @@ impl Upstream {
         })
     }
 
-    /// What goes into `Host`.
-    pub fn host(&self) -> &HeaderValue {
-        &self.host
-    }
-
-    /// The head that goes up for a request's head.
-    pub fn head(&self, method: &Method, target: &Uri, headers: &HeaderMap) -> Head {
-        Head {
-            method: method.clone(),
-            target: target.clone(),
-            headers: self.outgoing(headers),
-        }
-    }
-
-    /// Asks a filter call and awaits the whole answer, within the filter's timeout from when a connection is had.
-    ///
-    /// # Errors
-    /// [`UpstreamError`]; each is counted here.
-    pub async fn ask(&self, head: &Head) -> Result<Answer, UpstreamError> {
-        let began = Instant::now();
-        let answer = self.ask_once_or_twice(head).await;
-        match &answer {
-            Ok(answer) => self.metrics.upstream_answered(
-                Call::Filter,
-                answer.status.as_u16(),
-                began.elapsed(),
-            ),
-            Err(error) => self.metrics.upstream_failed(error.cause()),
-        }
-        answer
-    }
-
     async fn ask_once_or_twice(&self, head: &Head) -> Result<Answer, UpstreamError> {
         let connection = match self.pool.rested() {
             Some(connection) => connection,
@@ -224,38 +226,13 @@ impl Upstream {
         }
     }
 
-    /// Passes a request on and its answer back, both as streams; waits for the answer's head only.
-    ///
-    /// # Errors
-    /// [`UpstreamError`]; each is counted here.
-    pub async fn relay(
-        &self,
-        parts: &request::Parts,
-        body: Body,
-        manner: Manner,
-    ) -> Result<Response<Body>, UpstreamError> {
-        let began = Instant::now();
-        let response = self.relay_in(parts, body, manner).await;
-        match &response {
-            Ok(response) => {
-                self.metrics.upstream_answered(
-                    Call::Passthrough,
-                    response.status().as_u16(),
-                    began.elapsed(),
-                );
-            }
-            Err(error) => self.metrics.upstream_failed(error.cause()),
-        }
-        response
-    }
-
     async fn relay_in(
         &self,
         parts: &request::Parts,
         body: Body,
         manner: Manner,
     ) -> Result<Response<Body>, UpstreamError> {
-        let head = self.head(&parts.method, &parts.uri, &parts.headers);
+        let head = Head::new(&parts.method, &parts.uri, &parts.headers, &self.host);
         let response = match manner {
             Manner::Filter => {
                 let connection = match self.pool.rested() {
@@ -295,6 +272,11 @@ impl Upstream {
         body: Body,
     ) -> Result<Response<Incoming>, UpstreamError> {
         let mut request = head.request();
+        if !body.is_end_stream() && body.size_hint().exact().is_none() {
+            // hyper drops a streamed body of GET, HEAD and CONNECT unless the headers say that there is one.
+            let chunked = HeaderValue::from_static("chunked");
+            request.headers_mut().insert(TRANSFER_ENCODING, chunked);
+        }
         *request.body_mut() = body;
         let deadline = Instant::now() + self.passthrough_timeout;
         self.exchange(connection, request, deadline).await
@@ -340,7 +322,8 @@ impl Upstream {
     pub async fn probe(&self, probe: &HeaderValue) -> Result<StatusCode, UpstreamError> {
         let mut headers = HeaderMap::new();
         headers.insert(headers::PROBE, probe.clone());
-        let head = self.head(&Method::GET, &Uri::from_static("/admin/health"), &headers);
+        let target = Uri::from_static("/admin/health");
+        let head = Head::new(&Method::GET, &target, &headers, &self.host);
         let connection = self.pool.connect().await?;
         let response = self
             .exchange(connection, head.request(), Instant::now() + self.timeout)
@@ -352,16 +335,48 @@ impl Upstream {
     pub fn close_idle(&self) {
         self.pool.close_idle();
     }
+}
 
-    fn outgoing(&self, headers: &HeaderMap) -> HeaderMap {
-        let mut outgoing = HeaderMap::with_capacity(headers.len() + 1);
-        for (name, value) in headers {
-            if !headers::stays_here(name) {
-                outgoing.append(name, value.clone());
-            }
+/// Each answer and each failure is counted here.
+impl AuthModule for Upstream {
+    fn host(&self) -> &HeaderValue {
+        &self.host
+    }
+
+    /// Within the filter's timeout from when a connection is had.
+    async fn ask(&self, head: &Head) -> Result<Answer, UpstreamError> {
+        let began = Instant::now();
+        let answer = self.ask_once_or_twice(head).await;
+        match &answer {
+            Ok(answer) => self.metrics.upstream_answered(
+                Call::Filter,
+                answer.status.as_u16(),
+                began.elapsed(),
+            ),
+            Err(error) => self.metrics.upstream_failed(error.cause()),
         }
-        outgoing.insert(HOST, self.host.clone());
-        outgoing
+        answer
+    }
+
+    async fn relay(
+        &self,
+        parts: &request::Parts,
+        body: Body,
+        manner: Manner,
+    ) -> Result<Response<Body>, UpstreamError> {
+        let began = Instant::now();
+        let response = self.relay_in(parts, body, manner).await;
+        match &response {
+            Ok(response) => {
+                self.metrics.upstream_answered(
+                    Call::Passthrough,
+                    response.status().as_u16(),
+                    began.elapsed(),
+                );
+            }
+            Err(error) => self.metrics.upstream_failed(error.cause()),
+        }
+        response
     }
 }
 

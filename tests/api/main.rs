@@ -14,6 +14,8 @@ mod program;
 mod upstream;
 
 mod admin;
+mod asking;
+mod check_outs;
 mod concurrency;
 mod eligibility;
 mod expiry;
@@ -22,6 +24,9 @@ mod invalidation;
 mod key;
 mod lifecycle;
 mod properties;
+mod rule;
 mod storing;
+mod target;
 mod trouble;
 mod wire;
+mod wire_rules;

@@ -10,5 +10,6 @@
 
 pub mod golden;
 pub mod headers;
+pub mod playback;
 pub mod raw;
 pub mod standin;

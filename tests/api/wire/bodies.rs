@@ -1,8 +1,8 @@
 //! Bodies: what has none, what is streamed, and how each is framed.
 
-use super::latest;
+use super::{FRAMING, fields, latest};
 use crate::harness::{LOANS, Sidecar, loans, pair};
-use crate::support::raw::Request;
+use crate::support::raw::{Request, find};
 use crate::support::standin::DESK;
 use crate::support::standin::call::{FilterCall, handler};
 use crate::support::standin::control::Trouble;
@@ -169,7 +169,7 @@ async fn what_a_head_request_stored_serves_a_get() {
 
     assert_eq!(standin.calls().total, 1);
     assert_eq!((answer.status, answer.body.len()), (202, 0));
-    assert_eq!(answer.okapi_headers(), first.okapi_headers());
+    assert_eq!(fields(&answer.headers, &FRAMING), fields(&first.headers, &FRAMING));
 }
 
 /// Okapi does not wait for it, and nothing here makes it wait.
@@ -208,7 +208,7 @@ async fn whoever_waits_for_100_continue_gets_it() {
         .request();
     for (request, status) in [(sign, 400), (filter, 202)] {
         let bytes = request.to_bytes();
-        let head = crate::support::raw::find(&bytes, b"\r\n\r\n").unwrap() + 4;
+        let head = find(&bytes, b"\r\n\r\n").unwrap() + 4;
         let mut stream = TcpStream::connect(sidecar.addr).await.unwrap();
         stream.write_all(&bytes[..head]).await.unwrap();
         let mut interim = [0; 25];
@@ -229,7 +229,10 @@ async fn whoever_waits_for_100_continue_gets_it() {
 }
 
 /// Sends one request, chunk by chunk, as the test says.
-struct Slow(TcpStream);
+struct Slow {
+    stream: TcpStream,
+    seen: Vec<u8>,
+}
 
 impl Slow {
     async fn open(sidecar: &Sidecar, request: &Request) -> Self {
@@ -237,22 +240,31 @@ impl Slow {
         let bytes = request.to_bytes();
         let head = bytes.len() - "0\r\n\r\n".len();
         stream.write_all(&bytes[..head]).await.unwrap();
-        Self(stream)
+        Self {
+            stream,
+            seen: Vec::new(),
+        }
     }
 
     async fn chunk(&mut self, text: &str) {
         let chunk = format!("{:x}\r\n{text}\r\n", text.len());
-        self.0.write_all(chunk.as_bytes()).await.unwrap();
+        self.send(chunk.as_bytes()).await;
     }
 
-    /// Reads until this has come.
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
+    /// Reads until this has come, and forgets what came up to it.
     async fn sees(&mut self, text: &str) {
-        let mut seen = Vec::new();
-        while crate::support::raw::find(&seen, text.as_bytes()).is_none() {
-            let read = timeout(Duration::from_secs(10), self.0.read_buf(&mut seen)).await;
-            let read =
-                read.unwrap_or_else(|_| panic!("no {text} in {}", String::from_utf8_lossy(&seen)));
-            assert_ne!(read.unwrap(), 0, "it closed before {text}");
+        loop {
+            if let Some(at) = find(&self.seen, text.as_bytes()) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            let read = self.stream.read_buf(&mut self.seen);
+            let read = timeout(Duration::from_secs(10), read).await;
+            assert_ne!(read.expect("in time").unwrap(), 0, "it closed before {text}");
         }
     }
 }
@@ -312,7 +324,7 @@ async fn a_body_is_streamed_in_both_directions() {
     client.sees("first").await;
     client.chunk("}").await;
     assert_eq!(arrival().await, "1\r\n}\r\n");
-    client.0.write_all(b"0\r\n\r\n").await.unwrap();
+    client.send(b"0\r\n\r\n").await;
     assert_eq!(arrival().await, "0\r\n\r\n");
     say.send("6\r\nsecond\r\n0\r\n\r\n").unwrap();
     client.sees("second").await;
@@ -385,7 +397,7 @@ async fn eight_mebibytes_arrive_as_they_were_sent_in_both_directions() {
             .expect("in time");
 
         let _still_open = writing.await.unwrap().unwrap();
-        let start = crate::support::raw::find(&read, b"\r\n\r\n").unwrap() + 4;
+        let start = find(&read, b"\r\n\r\n").unwrap() + 4;
         let body = if chunked {
             unchunked(&read[start..])
         } else {
@@ -399,7 +411,7 @@ async fn eight_mebibytes_arrive_as_they_were_sent_in_both_directions() {
 fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     loop {
-        let end = crate::support::raw::find(&bytes[..bytes.len().min(20)], b"\r\n").unwrap();
+        let end = find(&bytes[..bytes.len().min(20)], b"\r\n").unwrap();
         let size = usize::from_str_radix(std::str::from_utf8(&bytes[..end]).unwrap(), 16).unwrap();
         if size == 0 {
             return body;

@@ -43,12 +43,17 @@ fn latest(standin: &Standin) -> Request {
 }
 
 /// The fields but those of these names, lower-cased, in order of their names: where duplicates keep their order.
-fn fields(headers: &Headers, without: &[&str]) -> Vec<(String, Vec<u8>)> {
+fn fields(headers: &Headers, without: &[&str]) -> Vec<(String, String)> {
     let mut fields: Vec<_> = headers
         .iter()
         .filter(|(name, _)| !without.iter().any(|other| other.eq_ignore_ascii_case(name)))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec()))
+        .map(|(name, value)| (name.to_ascii_lowercase(), readable(value)))
         .collect();
     fields.sort_by(|(one, _), (other, _)| one.cmp(other));
     fields
+}
+
+/// The bytes as text, in which no two are alike: what is not ASCII is written as a number.
+fn readable(value: &[u8]) -> String {
+    value.escape_ascii().to_string()
 }

@@ -1,0 +1,5 @@
+//! What these tests stand on: an Okapi, auth modules and sidecars on loopback, and the binary under test.
+
+pub(crate) mod auth;
+pub(crate) mod cli;
+pub(crate) mod okapi;
