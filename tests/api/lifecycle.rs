@@ -325,10 +325,12 @@ async fn a_foreign_probe_is_refused_and_changes_nothing() {
     let call = loans(&standin.access_token("diku", DESK));
     assert!(!sidecar.hits(&standin, &call).await);
 
-    let probe = call
-        .clone()
-        .header("X-Auth-Sidecar-Probe", "0123456789abcdef");
-    let answer = sidecar.ask(&probe).await;
+    let mut probe = Request::new("GET", "/admin/health");
+    probe.headers.push("Host", "sidecar");
+    probe
+        .headers
+        .push("X-Auth-Sidecar-Probe", "0123456789abcdef");
+    let answer = sidecar.send(&probe).await;
 
     assert_eq!(answer.status, 508);
     assert_eq!(standin.calls().total, 1, "nothing is asked for it");

@@ -169,7 +169,10 @@ async fn what_a_head_request_stored_serves_a_get() {
 
     assert_eq!(standin.calls().total, 1);
     assert_eq!((answer.status, answer.body.len()), (202, 0));
-    assert_eq!(fields(&answer.headers, &FRAMING), fields(&first.headers, &FRAMING));
+    assert_eq!(
+        fields(&answer.headers, &FRAMING),
+        fields(&first.headers, &FRAMING)
+    );
 }
 
 /// Okapi does not wait for it, and nothing here makes it wait.
@@ -264,7 +267,11 @@ impl Slow {
             }
             let read = self.stream.read_buf(&mut self.seen);
             let read = timeout(Duration::from_secs(10), read).await;
-            assert_ne!(read.expect("in time").unwrap(), 0, "it closed before {text}");
+            assert_ne!(
+                read.expect("in time").unwrap(),
+                0,
+                "it closed before {text}"
+            );
         }
     }
 }

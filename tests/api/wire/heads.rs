@@ -37,8 +37,14 @@ async fn nothing_is_added_to_a_request_and_nothing_dropped_but_the_fixed_list() 
     let mut requests = vec![
         rich(&token).request(),
         rich(&token).to("/a/../b").request(),
-        FilterCall::new("POST", "/x").token(&token).desired(&["1"]).request(),
-        FilterCall::new("DELETE", "/x").token(&token).desired(&["2"]).request(),
+        FilterCall::new("POST", "/x")
+            .token(&token)
+            .desired(&["1"])
+            .request(),
+        FilterCall::new("DELETE", "/x")
+            .token(&token)
+            .desired(&["2"])
+            .request(),
         FilterCall::get("/x").request(),
         system("POST", "/_/tenantpermissions", "diku"),
         handler("/token/sign", "diku", &token, "[]", "{}"),
@@ -314,7 +320,11 @@ async fn raw_quotes_in_a_query_go_up_byte_for_byte() {
     }
 }
 
-const QUOTED: [&str; 3] = ["/x?query=x==\"1\"", "/x?a=<b>", "/users?query=(username=\"a*\")"];
+const QUOTED: [&str; 3] = [
+    "/x?query=x==\"1\"",
+    "/x?a=<b>",
+    "/users?query=(username=\"a*\")",
+];
 
 /// As long as that is so: nothing is read in another way than it was meant, and nobody is asked.
 #[tokio::test]
@@ -322,7 +332,13 @@ async fn raw_quotes_in_a_query_are_400_and_nobody_is_asked() {
     let (standin, sidecar) = pair(&[]).await;
     let token = standin.access_token("diku", DESK);
     for target in QUOTED {
-        assert_eq!(sidecar.ask(&FilterCall::get(target).token(&token)).await.status, 400);
+        assert_eq!(
+            sidecar
+                .ask(&FilterCall::get(target).token(&token))
+                .await
+                .status,
+            400
+        );
     }
     assert_eq!(standin.calls().total, 0);
 }
@@ -496,7 +512,10 @@ async fn a_hit_is_no_larger_than_the_answer_it_repeats() {
     let hit = sidecar.ask(&loans(&token)).await;
 
     assert_eq!(standin.calls().total, 1);
-    assert_eq!(fields(&hit.headers, &FRAMING), fields(&miss.headers, &FRAMING));
+    assert_eq!(
+        fields(&hit.headers, &FRAMING),
+        fields(&miss.headers, &FRAMING)
+    );
     assert_eq!(hit.headers.size(), miss.headers.size());
 }
 
@@ -517,7 +536,10 @@ async fn conditions_ranges_and_codings_change_nothing() {
     ] {
         let hit = sidecar.ask(&call.clone().client_header(name, value)).await;
         assert_eq!(hit, sidecar.ask(&call).await, "{name}");
-        assert_eq!(fields(&hit.headers, &FRAMING), fields(&first.headers, &FRAMING));
+        assert_eq!(
+            fields(&hit.headers, &FRAMING),
+            fields(&first.headers, &FRAMING)
+        );
 
         let other = call.clone().desired(&[name]).client_header(name, value);
         let miss = sidecar.ask(&other).await;
