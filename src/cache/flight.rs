@@ -163,6 +163,8 @@ impl<T> Flight<T> {
             && self.asked.tick >= wish.not_before
             && self.asked.at >= wish.not_asked_before
             && (self.refresh || !wish.refresh)
+            // Who comes after a no does not wait for an older yes.
+            && !self.refused.load(Ordering::SeqCst)
     }
 }
 
@@ -352,6 +354,17 @@ mod tests {
         };
         assert!(forgotten && told(one) && told(two));
         assert!(!told(other));
+    }
+
+    #[test]
+    fn a_question_refused_meanwhile_is_not_joined() {
+        let flights = Arc::<Flights<u32>>::default();
+        let _lead = lead(&flights, WISH, asked(0, 0));
+        assert!(join(&flights, WISH).is_some());
+
+        flights.refuse(b"k", || ());
+
+        assert!(join(&flights, WISH).is_none());
     }
 
     #[test]
