@@ -134,6 +134,8 @@ pub struct Cache {
     decisions: Store<Number, Arc<Decision>, DecisionWeight, ahash::RandomState, CountEvictions>,
     values: Store<SharedKey, Arc<HeaderValue>, ValueWeight, ahash::RandomState>,
     next: AtomicU64,
+    /// The number that was next when the latest sweep began.
+    settled: AtomicU64,
     evicted: Arc<AtomicU64>,
 }
 
@@ -187,6 +189,7 @@ impl Cache {
                 quick_cache::sync::DefaultLifecycle::default(),
             ),
             next: AtomicU64::new(1),
+            settled: AtomicU64::new(0),
             evicted,
         }
     }
@@ -255,14 +258,17 @@ impl Cache {
         &self,
         judge: impl Fn(&Caller, &Decision) -> Option<Eviction>,
     ) -> HashMap<Eviction, u64> {
+        // Callers and decisions are listed one after the other, while more are stored. A caller whose number is older than
+        // the last sweep has been in its table for long, so if it is not listed now, it was evicted.
+        let settled = self
+            .settled
+            .swap(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
         let callers = self.callers_by_number();
-        let newest = callers.keys().max().copied().unwrap_or_default();
         let mut removed = HashMap::new();
         for (number, decision) in self.decisions.iter() {
             let cause = match callers.get(&number.0) {
                 Some(caller) => judge(caller, &decision),
-                // Stored since the callers were listed, or its caller was evicted: the newer numbers are left alone.
-                None => (number.0 <= newest).then_some(Eviction::Capacity),
+                None => (number.0 < settled).then_some(Eviction::Capacity),
             };
             let Some(cause) = cause else { continue };
             let same = |other: &Arc<Decision>| Arc::ptr_eq(other, &decision);
@@ -430,5 +436,66 @@ struct ValueWeight;
 impl Weighter<SharedKey, Arc<HeaderValue>> for ValueWeight {
     fn weight(&self, value: &SharedKey, _: &Arc<HeaderValue>) -> u64 {
         SLOT + COUNTS + 3 * ALLOCATION + (value.0.len() + 2 * size_of::<HeaderValue>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Now;
+    use crate::decision::{Answer, LifePolicy, prove};
+    use crate::headers::{MODULE_TOKENS, PERMISSIONS};
+    use crate::invalidation::Asked;
+    use crate::key::Question;
+    use crate::token::Kind;
+    use http::{HeaderMap, StatusCode};
+    use std::time::Duration;
+
+    fn decision(cache: &Cache) -> Arc<Decision> {
+        let token = HeaderValue::from_static("h.p.s");
+        let modules = HeaderValue::from_static("{}");
+        let question = Question {
+            token: Some(&token),
+            module_permissions: Some(&modules),
+            ..Question::default()
+        };
+        let claims = Claims {
+            user: None,
+            exp: None,
+            kind: Kind::Ordinary,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(PERMISSIONS, HeaderValue::from_static("[]"));
+        headers.insert(MODULE_TOKENS, HeaderValue::from_static(r#"{"_":"h.p.s"}"#));
+        let answer = Answer {
+            status: StatusCode::ACCEPTED,
+            headers,
+            body: bytes::Bytes::new(),
+        };
+        let policy = LifePolicy {
+            ttl: Duration::from_mins(1),
+            jitter: 0.0,
+            skew: Duration::ZERO,
+            refresh_ahead: 1.0,
+            stale_if_error: Duration::ZERO,
+        };
+        let proven = prove(&question, Some(&claims), &answer).unwrap();
+        let (asked, now) = (Asked { tick: 0, at: 0 }, Now { mono: 0, wall: 1 });
+        Arc::new(Decision::keep(proven, &claims, asked, now, &policy, 0.0, cache).unwrap())
+    }
+
+    #[test]
+    fn a_decision_without_a_listed_caller_goes_once_its_caller_must_have_been_listed() {
+        let cache = Cache::new(1 << 20);
+        let number = (cache.number(), cache.number());
+        cache.decisions.insert(number, decision(&cache));
+
+        cache.sweep(|_, _| None);
+        let after_one = cache.size().decisions;
+        cache.sweep(|_, _| None);
+
+        assert_eq!(after_one, 1, "its caller may be on its way into the table");
+        assert_eq!(cache.size().decisions, 0);
+        assert_eq!(cache.capacity_evictions(), 1);
     }
 }
