@@ -37,8 +37,14 @@ async fn nothing_is_added_to_a_request_and_nothing_dropped_but_the_fixed_list() 
     let mut requests = vec![
         rich(&token).request(),
         rich(&token).to("/a/../b").request(),
-        FilterCall::new("POST", "/x").token(&token).desired(&["1"]).request(),
-        FilterCall::new("DELETE", "/x").token(&token).desired(&["2"]).request(),
+        FilterCall::new("POST", "/x")
+            .token(&token)
+            .desired(&["1"])
+            .request(),
+        FilterCall::new("DELETE", "/x")
+            .token(&token)
+            .desired(&["2"])
+            .request(),
         FilterCall::get("/x").request(),
         system("POST", "/_/tenantpermissions", "diku"),
         handler("/token/sign", "diku", &token, "[]", "{}"),
@@ -261,7 +267,7 @@ async fn targets_go_up_byte_for_byte() {
         "/users?query=username=='a'",
         "/x;p=1",
         "/x|y",
-        "/x^y`z",
+        "/x^y",
         "/{a}",
         "/x\"y",
         "/:80",
@@ -276,7 +282,6 @@ async fn targets_go_up_byte_for_byte() {
         "http://AuthToken:80/x",
         "https://authtoken/x",
         "x",
-        "?x",
     ];
     for (n, target) in targets.into_iter().enumerate() {
         // A question of its own for each, so that none is a hit.
@@ -301,11 +306,11 @@ async fn targets_go_up_byte_for_byte() {
 /// What the `http` crate's `Uri` cannot hold. mod-authtoken takes these, so a client that writes raw quotes into its query
 /// (`curl` does not encode them) is let in without us and refused with us. To be mended where targets are read.
 #[tokio::test]
-#[ignore = "hyper refuses a target with quotes or angle brackets in its query"]
-async fn raw_quotes_in_a_query_go_up_byte_for_byte() {
+#[ignore = "hyper refuses targets with quotes in the query, angle brackets or backticks"]
+async fn targets_that_the_library_cannot_hold_go_up_byte_for_byte_too() {
     let (standin, sidecar) = pair(&[]).await;
     let token = standin.access_token("diku", DESK);
-    for target in QUOTED {
+    for target in UNHELD {
         let call = FilterCall::get(target).token(&token).desired(&[target]);
 
         assert_eq!(sidecar.ask(&call).await.status, 202, "{target}");
@@ -314,15 +319,27 @@ async fn raw_quotes_in_a_query_go_up_byte_for_byte() {
     }
 }
 
-const QUOTED: [&str; 3] = ["/x?query=x==\"1\"", "/x?a=<b>", "/users?query=(username=\"a*\")"];
+const UNHELD: [&str; 5] = [
+    "/x?query=x==\"1\"",
+    "/users?query=(username=\"a*\")",
+    "/x?a=<b>",
+    "/x<y>",
+    "/x`y",
+];
 
 /// As long as that is so: nothing is read in another way than it was meant, and nobody is asked.
 #[tokio::test]
-async fn raw_quotes_in_a_query_are_400_and_nobody_is_asked() {
+async fn targets_that_the_library_cannot_hold_are_400_and_nobody_is_asked() {
     let (standin, sidecar) = pair(&[]).await;
     let token = standin.access_token("diku", DESK);
-    for target in QUOTED {
-        assert_eq!(sidecar.ask(&FilterCall::get(target).token(&token)).await.status, 400);
+    for target in UNHELD {
+        assert_eq!(
+            sidecar
+                .ask(&FilterCall::get(target).token(&token))
+                .await
+                .status,
+            400
+        );
     }
     assert_eq!(standin.calls().total, 0);
 }
@@ -358,6 +375,7 @@ async fn what_is_no_target_is_400_and_nobody_is_asked() {
         "GET /x",
         "GET",
         "/x HTTP/1.1",
+        "GET ?x HTTP/1.1",
         "G<T /x HTTP/1.1",
         "GET /x HTTP/2.0",
         "GET /x HTTP/3",
@@ -496,7 +514,10 @@ async fn a_hit_is_no_larger_than_the_answer_it_repeats() {
     let hit = sidecar.ask(&loans(&token)).await;
 
     assert_eq!(standin.calls().total, 1);
-    assert_eq!(fields(&hit.headers, &FRAMING), fields(&miss.headers, &FRAMING));
+    assert_eq!(
+        fields(&hit.headers, &FRAMING),
+        fields(&miss.headers, &FRAMING)
+    );
     assert_eq!(hit.headers.size(), miss.headers.size());
 }
 
@@ -517,20 +538,18 @@ async fn conditions_ranges_and_codings_change_nothing() {
     ] {
         let hit = sidecar.ask(&call.clone().client_header(name, value)).await;
         assert_eq!(hit, sidecar.ask(&call).await, "{name}");
-        assert_eq!(fields(&hit.headers, &FRAMING), fields(&first.headers, &FRAMING));
+        assert_eq!(
+            fields(&hit.headers, &FRAMING),
+            fields(&first.headers, &FRAMING)
+        );
 
         let other = call.clone().desired(&[name]).client_header(name, value);
         let miss = sidecar.ask(&other).await;
         assert_eq!(miss.status, 202, "{name}");
         assert!(!miss.headers.has("Content-Encoding") && !miss.headers.has("Vary"));
-        assert_eq!(
-            latest(&standin)
-                .headers
-                .get(name)
-                .map(str::to_owned)
-                .as_deref(),
-            Some(value)
-        );
+        let seen = latest(&standin).headers;
+        let goes_up = seen.all(name).any(|seen| seen == value.as_bytes());
+        assert!(goes_up, "{name}");
     }
 }
 
