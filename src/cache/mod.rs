@@ -136,6 +136,8 @@ pub struct Cache {
     /// Bytes of all shared values that anybody holds: decisions hold what the table has dropped.
     live_values: Arc<AtomicU64>,
     next: AtomicU64,
+    /// The number that was next when the latest sweep began.
+    settled: AtomicU64,
     evicted: Arc<AtomicU64>,
 }
 
@@ -190,6 +192,7 @@ impl Cache {
             ),
             live_values: Arc::default(),
             next: AtomicU64::new(1),
+            settled: AtomicU64::new(0),
             evicted,
         }
     }
@@ -258,14 +261,17 @@ impl Cache {
         &self,
         judge: impl Fn(&Caller, &Decision) -> Option<Eviction>,
     ) -> HashMap<Eviction, u64> {
+        // Callers and decisions are listed one after the other, while more are stored. A caller whose number is older than
+        // the last sweep has been in its table for long, so if it is not listed now, it was evicted.
+        let settled = self
+            .settled
+            .swap(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
         let callers = self.callers_by_number();
-        let newest = callers.keys().max().copied().unwrap_or_default();
         let mut removed = HashMap::new();
         for (number, decision) in self.decisions.iter() {
             let cause = match callers.get(&number.0) {
                 Some(caller) => judge(caller, &decision),
-                // Stored since the callers were listed, or its caller was evicted: the newer numbers are left alone.
-                None => (number.0 <= newest).then_some(Eviction::Capacity),
+                None => (number.0 < settled).then_some(Eviction::Capacity),
             };
             let Some(cause) = cause else { continue };
             let same = |other: &Arc<Decision>| Arc::ptr_eq(other, &decision);

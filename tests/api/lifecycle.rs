@@ -334,17 +334,26 @@ async fn a_foreign_probe_is_refused_and_changes_nothing() {
 
     assert_eq!(answer.status, 508);
     assert_eq!(standin.calls().total, 1, "nothing is asked for it");
-    assert_eq!(
-        sidecar
-            .metric("auth_sidecar_loops_detected_total{probe=\"foreign\"}")
-            .await,
-        1.0
-    );
-    assert_eq!(
-        sidecar.admin("GET", "/health/ready", None).await.status,
-        200
-    );
+    let foreign = "auth_sidecar_loops_detected_total{probe=\"foreign\"}";
+    assert_eq!(sidecar.metric(foreign).await, 1.0);
+    let ready = sidecar.admin("GET", "/health/ready", None).await;
+    assert_eq!(ready.status, 200);
     assert!(sidecar.hits(&standin, &call).await);
+}
+
+/// An end user can send any header through Okapi, and must not be able to raise an alarm with it.
+#[tokio::test]
+async fn a_probe_header_on_a_filter_call_is_a_header_like_any_other() {
+    let (standin, sidecar) = pair(&[]).await;
+    let token = standin.access_token("diku", DESK);
+    let probe = |call: FilterCall| call.client_header("X-Auth-Sidecar-Probe", "0123456789abcdef");
+
+    assert!(!sidecar.hits(&standin, &probe(loans(&token))).await);
+    assert!(sidecar.hits(&standin, &probe(loans(&token))).await);
+    let health = sidecar.ask(&probe(FilterCall::get("/admin/health"))).await;
+
+    assert_eq!(health.status, 200, "the auth module's");
+    assert_eq!(sidecar.sum("auth_sidecar_loops_detected_total{").await, 0.0);
 }
 
 #[tokio::test]

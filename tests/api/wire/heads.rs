@@ -267,7 +267,7 @@ async fn targets_go_up_byte_for_byte() {
         "/users?query=username=='a'",
         "/x;p=1",
         "/x|y",
-        "/x^y`z",
+        "/x^y",
         "/{a}",
         "/x\"y",
         "/:80",
@@ -282,7 +282,6 @@ async fn targets_go_up_byte_for_byte() {
         "http://AuthToken:80/x",
         "https://authtoken/x",
         "x",
-        "?x",
     ];
     for (n, target) in targets.into_iter().enumerate() {
         // A question of its own for each, so that none is a hit.
@@ -307,11 +306,11 @@ async fn targets_go_up_byte_for_byte() {
 /// What the `http` crate's `Uri` cannot hold. mod-authtoken takes these, so a client that writes raw quotes into its query
 /// (`curl` does not encode them) is let in without us and refused with us. To be mended where targets are read.
 #[tokio::test]
-#[ignore = "hyper refuses a target with quotes or angle brackets in its query"]
-async fn raw_quotes_in_a_query_go_up_byte_for_byte() {
+#[ignore = "hyper refuses targets with quotes in the query, angle brackets or backticks"]
+async fn targets_that_the_library_cannot_hold_go_up_byte_for_byte_too() {
     let (standin, sidecar) = pair(&[]).await;
     let token = standin.access_token("diku", DESK);
-    for target in QUOTED {
+    for target in UNHELD {
         let call = FilterCall::get(target).token(&token).desired(&[target]);
 
         assert_eq!(sidecar.ask(&call).await.status, 202, "{target}");
@@ -320,18 +319,20 @@ async fn raw_quotes_in_a_query_go_up_byte_for_byte() {
     }
 }
 
-const QUOTED: [&str; 3] = [
+const UNHELD: [&str; 5] = [
     "/x?query=x==\"1\"",
-    "/x?a=<b>",
     "/users?query=(username=\"a*\")",
+    "/x?a=<b>",
+    "/x<y>",
+    "/x`y",
 ];
 
 /// As long as that is so: nothing is read in another way than it was meant, and nobody is asked.
 #[tokio::test]
-async fn raw_quotes_in_a_query_are_400_and_nobody_is_asked() {
+async fn targets_that_the_library_cannot_hold_are_400_and_nobody_is_asked() {
     let (standin, sidecar) = pair(&[]).await;
     let token = standin.access_token("diku", DESK);
-    for target in QUOTED {
+    for target in UNHELD {
         assert_eq!(
             sidecar
                 .ask(&FilterCall::get(target).token(&token))
@@ -374,6 +375,7 @@ async fn what_is_no_target_is_400_and_nobody_is_asked() {
         "GET /x",
         "GET",
         "/x HTTP/1.1",
+        "GET ?x HTTP/1.1",
         "G<T /x HTTP/1.1",
         "GET /x HTTP/2.0",
         "GET /x HTTP/3",
@@ -545,14 +547,9 @@ async fn conditions_ranges_and_codings_change_nothing() {
         let miss = sidecar.ask(&other).await;
         assert_eq!(miss.status, 202, "{name}");
         assert!(!miss.headers.has("Content-Encoding") && !miss.headers.has("Vary"));
-        assert_eq!(
-            latest(&standin)
-                .headers
-                .get(name)
-                .map(str::to_owned)
-                .as_deref(),
-            Some(value)
-        );
+        let seen = latest(&standin).headers;
+        let goes_up = seen.all(name).any(|seen| seen == value.as_bytes());
+        assert!(goes_up, "{name}");
     }
 }
 
