@@ -6,6 +6,7 @@
 //! auth modules that do).
 
 use crate::headers;
+use crate::target::wire_length;
 use crate::token::{Claims, Token};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Uri};
@@ -422,14 +423,17 @@ pub fn own_route(path: &str) -> bool {
     path.starts_with("/token") || path.starts_with("/refreshtoken") || path.starts_with("/_/tenant")
 }
 
-/// Whether the path means what it says to every router: nothing to decode, to resolve or to normalise.
+/// Whether the path means what it says to every router: nothing to decode, to resolve or to normalise, and all ASCII
+/// (what the HTTP library cannot hold travels as something else meanwhile, see [`crate::target`]).
 fn plain(target: &Uri) -> bool {
     let path = target.path();
     if target.scheme().is_some() || target.authority().is_some() || !path.starts_with('/') {
         return false;
     }
     let bytes = path.as_bytes();
-    !bytes.iter().any(|byte| matches!(byte, b'%' | b'\\'))
+    !bytes
+        .iter()
+        .any(|byte| matches!(byte, b'%' | b'\\') || !byte.is_ascii())
         && !bytes
             .windows(2)
             .any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
@@ -441,9 +445,7 @@ fn health(path: &str) -> bool {
 
 /// The request line without its line end: method, target, `HTTP/1.1` and two spaces.
 fn line_length(method: &Method, target: &Uri) -> usize {
-    let target = target
-        .path_and_query()
-        .map_or(0, |target| target.as_str().len());
+    let target = target.path_and_query().map_or(0, wire_length);
     method.as_str().len() + 1 + target + " HTTP/1.1".len()
 }
 

@@ -7,7 +7,7 @@
 //!
 //! | rooms | what they know of others |
 //! |---|---|
-//! | [`headers`], [`token`], [`key`], [`decision`], [`clock`], [`body`] | values only |
+//! | [`headers`], [`token`], [`key`], [`decision`], [`target`], [`clock`], [`body`] | values only |
 //! | [`cache`], [`invalidation`], [`upstream`], [`metrics`], [`report`] | values, and what they record |
 //! | [`filter`], [`admin`] | all of these |
 //! | [`register`] and, below it, Okapi's own API | how Okapi is told to ask us; nothing of the filter port |
@@ -32,6 +32,7 @@ pub mod register;
 pub mod report;
 pub mod server;
 pub mod shutdown;
+pub mod target;
 pub mod telemetry;
 pub mod token;
 pub mod upstream;

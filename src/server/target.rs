@@ -1,10 +1,12 @@
-//! Notices a request target with a fragment, which the HTTP library would cut off without a word.
+//! Notices a request target with a fragment, which the HTTP library would cut off without a word, and helps it to hold
+//! the characters that it refuses ([`crate::target`]).
 //!
 //! `#` has no place in a request target (RFC 9112, 3.2); asked about less than what came, the auth module might say yes
 //! to something else: `/admin/health#/../users` would become its health route. The bytes are looked at as they come
 //! in, since nobody sees them later. The trap: a body's bytes come the same way, and what looks like a request line in
 //! one must not be held against the next request on the connection, which is somebody else's.
 
+use crate::target::{Line, hold};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,6 +48,10 @@ pub(super) struct Watched<S> {
     stream: S,
     lines: Lines,
     seen: FragmentSeen,
+    /// The next bytes are the first of a head: the connection is new, or some of an answer has left since.
+    at_start: bool,
+    /// Bytes of a changed line that did not fit into the reader's buffer.
+    pending: Vec<u8>,
 }
 
 impl<S> Watched<S> {
@@ -54,11 +60,14 @@ impl<S> Watched<S> {
             stream,
             lines: Lines::default(),
             seen,
+            at_start: true,
+            pending: Vec::new(),
         }
     }
 
     /// Some of an answer leaves.
     fn answering(&mut self) {
+        self.at_start = true;
         if self.seen.answering_a_body() {
             self.lines = Lines::default();
             self.seen.0.fragment.store(false, Ordering::Relaxed);
@@ -72,14 +81,51 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.pending.is_empty() {
+            let fits = self.pending.len().min(buffer.remaining());
+            buffer.put_slice(&self.pending[..fits]);
+            self.pending.drain(..fits);
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let new = &buffer.filled()[before..];
-        if !new.is_empty() && self.lines.show_fragment(new) {
+        if new.is_empty() {
+            return read;
+        }
+        let fragment = self.lines.show_fragment(new);
+        let line = if std::mem::take(&mut self.at_start) {
+            first_line(new).map(|end| (end, hold(&new[..end])))
+        } else {
+            None
+        };
+        match line {
+            Some((end, Line::Held(mut held))) => {
+                held.extend_from_slice(&new[end..]);
+                buffer.set_filled(before);
+                let fits = held.len().min(buffer.remaining());
+                buffer.put_slice(&held[..fits]);
+                self.pending = held.split_off(fits);
+            }
+            Some((_, Line::Ambiguous)) => self.seen.0.fragment.store(true, Ordering::Relaxed),
+            Some((_, Line::AsItIs)) | None => {}
+        }
+        if fragment {
             self.seen.0.fragment.store(true, Ordering::Relaxed);
         }
         read
     }
+}
+
+/// Where the first line ends, if all of it is there. A line that comes in pieces stays as it is: the library refuses it
+/// if it cannot hold its target.
+fn first_line(bytes: &[u8]) -> Option<usize> {
+    let end = memchr::memchr(b'\n', bytes)?;
+    Some(if end > 0 && bytes[end - 1] == b'\r' {
+        end - 1
+    } else {
+        end
+    })
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {

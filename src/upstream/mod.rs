@@ -5,6 +5,7 @@
 //! target goes up as hyper read it. Of the headers only the fixed list of connection headers stays here.
 
 mod pool;
+mod restoring;
 
 pub use pool::TlsError;
 
@@ -304,6 +305,9 @@ impl Upstream {
         request: Request<Body>,
         deadline: Instant,
     ) -> Result<Response<Incoming>, UpstreamError> {
+        if crate::target::holds(request.uri()) {
+            connection.next_head.has_stand_ins();
+        }
         let response = tokio::time::timeout_at(deadline, connection.sender.send_request(request))
             .await
             .map_err(|_| UpstreamError::Timeout)?

@@ -4,6 +4,7 @@
 //! a small pool may be the one that the others wait for. Knows nothing of what travels on a connection.
 
 use super::UpstreamError;
+use super::restoring::{NextHead, Restoring};
 use crate::body::Body;
 use crate::config::UpstreamUrl;
 use crate::metrics::Metrics;
@@ -37,6 +38,7 @@ pub(super) struct Connection {
     pub(super) sender: SendRequest<Body>,
     /// Whether it has carried one before, so that it may have died since.
     pub(super) used: bool,
+    pub(super) next_head: NextHead,
     born: Instant,
 }
 
@@ -126,11 +128,12 @@ impl Pool {
             .call(self.target.clone())
             .await
             .map_err(UpstreamError::Connect)?;
+        let next_head = NextHead::default();
         let (sender, connection) = http1::Builder::new()
             .title_case_headers(true)
             .max_headers(MOST_HEADERS)
             .max_header_size(LARGEST_HEAD)
-            .handshake(io)
+            .handshake(Restoring::new(io, next_head.clone()))
             .await
             .map_err(UpstreamError::from_hyper)?;
         let metrics = self.metrics.clone();
@@ -143,6 +146,7 @@ impl Pool {
         Ok(Connection {
             sender,
             used: false,
+            next_head,
             born: Instant::now(),
         })
     }
