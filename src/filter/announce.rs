@@ -5,12 +5,12 @@
 
 use super::Filter;
 use crate::cache::{Eviction, Records};
-use crate::invalidation::event::{self, Event, Scope};
+use crate::invalidation::event::{self, Announcement, Event, Scope};
 use crate::invalidation::{Reach, Subject};
 use crate::key::{Bypass, FilterRequest, own_route};
 use crate::token::Claims;
 use crate::upstream::AuthModule;
-use http::{HeaderMap, Method, StatusCode, Uri, request};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, request};
 
 /// `exp` must be so many seconds away for an `Invalid token` to mean that the signing key changed: clocks differ.
 const CLOCK_DOUBT: u64 = 60;
@@ -32,26 +32,31 @@ impl<U: AuthModule> Filter<U> {
         if let Some(announcement) = event::announced(method, target)
             && announcement.confirmed_by == status.as_u16()
         {
-            let tenant = parsed.question.tenant();
-            match &announcement.scope {
-                Scope::Tenant => self.announce(announcement.event, Reach::Tenant(tenant), parsed),
-                Scope::User(user) => {
-                    self.announce(announcement.event, Reach::User(tenant, user), parsed);
-                }
-                Scope::TokenUser => {
-                    let claims = parsed
-                        .question
-                        .token()
-                        .and_then(|token| token.claims().ok());
-                    if let Some(user) = claims.and_then(|claims| claims.user) {
-                        let user = user.to_lowercase();
-                        self.announce(announcement.event, Reach::User(tenant, &user), parsed);
-                    }
-                }
+            for tenant in tenants(parsed) {
+                self.announce_in(tenant, &announcement, parsed);
             }
         }
         if parsed.refresh_header && status == StatusCode::ACCEPTED && !own_route(target.path()) {
             self.refreshed_from_outside(parsed);
+        }
+    }
+
+    fn announce_in(&self, tenant: &[u8], announcement: &Announcement, parsed: &FilterRequest<'_>) {
+        match &announcement.scope {
+            Scope::Tenant => self.announce(announcement.event, Reach::Tenant(tenant), parsed),
+            Scope::User(user) => {
+                self.announce(announcement.event, Reach::User(tenant, user), parsed);
+            }
+            Scope::TokenUser => {
+                let claims = parsed
+                    .question
+                    .token()
+                    .and_then(|token| token.claims().ok());
+                if let Some(user) = claims.and_then(|claims| claims.user) {
+                    let user = user.to_lowercase();
+                    self.announce(announcement.event, Reach::User(tenant, &user), parsed);
+                }
+            }
         }
     }
 
@@ -170,6 +175,14 @@ impl<U: AuthModule> Filter<U> {
             );
         }
     }
+}
+
+/// Every tenant that the request names: Okapi's `/_/invoke/tenant/{id}` adds one to the client's, and which of the two the
+/// module at the end takes is not ours to know. None counts as the empty one.
+fn tenants<'a>(parsed: &FilterRequest<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let named = parsed.headers.get_all(crate::headers::TENANT).iter();
+    let none = (!parsed.headers.contains_key(crate::headers::TENANT)).then_some(&b""[..]);
+    named.map(HeaderValue::as_bytes).chain(none)
 }
 
 /// Whether the refusal says that this very user is not active or not there (mod-authtoken `UserService`).

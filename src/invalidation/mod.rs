@@ -305,7 +305,16 @@ impl Revocations {
             sent: refresh.sent,
             answered: now,
         };
-        lock(&self.pace).cleared = Some(cleared);
+        {
+            let mut pace = lock(&self.pace);
+            // A slow answer to an earlier call must not take back what a later one has shown.
+            if pace
+                .cleared
+                .is_none_or(|latest| latest.sent <= cleared.sent)
+            {
+                pace.cleared = Some(cleared);
+            }
+        }
         if let Some(hold) = &mut lock(&refresh.row.holds)[slot(refresh.kind)] {
             hold.refreshed(refresh.kind, cleared, &self.memory);
         }
@@ -377,29 +386,23 @@ impl Revocations {
 #[error("no refresh may be sent now")]
 pub struct Suppressed;
 
-/// Makes room: first the rows that no caller points at; if that is not enough, a quarter of all. What a lost row knew
-/// moves to the wider scope, so a decision can only become void, never good again.
+/// Makes room for a quarter: first by rows that no caller points at, then by any. What a lost row knew moves to the wider
+/// scope, so a decision can only become void, never good again.
 fn evict<K: std::hash::Hash + Eq, S: BuildHasher>(
     rows: &mut HashMap<K, Arc<Row>, S>,
     wider: impl Fn(&K) -> Arc<Row>,
 ) {
-    let before = rows.len();
-    rows.retain(|key, row| {
-        let unused = Arc::strong_count(row) == 1;
-        if unused {
+    let mut surplus = rows.len() / 4;
+    for unused_only in [true, false] {
+        rows.retain(|key, row| {
+            if surplus == 0 || (unused_only && Arc::strong_count(row) > 1) {
+                return true;
+            }
+            surplus -= 1;
             row.give_up(&wider(key));
-        }
-        !unused
-    });
-    let mut surplus = (before / 4).saturating_sub(before - rows.len());
-    rows.retain(|key, row| {
-        if surplus == 0 {
-            return true;
-        }
-        surplus -= 1;
-        row.give_up(&wider(key));
-        false
-    });
+            false
+        });
+    }
 }
 
 impl Scopes {

@@ -20,6 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use std::time::Duration;
 use target::{FragmentSeen, Watched};
 use timer::ConnectionTimer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// A connection may rest so long between requests: longer than Okapi's client keeps one (60 s), or Okapi would now and
 /// then write into a closing connection. Also the time a head may take to arrive.
@@ -39,6 +40,9 @@ const MOST_HEADERS: usize = 1_024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For the answers that say it is over to leave.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// A probe or a scrape sends its head at once; more of them at a time than this are none.
+const ADMIN_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+const MOST_ADMIN_CONNECTIONS: usize = 64;
 const UPKEEP: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -66,7 +70,7 @@ pub enum ServerError {
     Tls(#[from] TlsError),
     /// The admin port broke.
     #[error("the admin port broke: {0}")]
-    Admin(#[source] std::io::Error),
+    Admin(#[source] tokio::task::JoinError),
 }
 
 /// Both ports, bound.
@@ -181,11 +185,7 @@ impl Server {
         probing.abort();
         housekeeping.abort();
         admin_stop.send_replace(true);
-        // A client that never ends its request must not keep the process from ending.
-        match tokio::time::timeout(LAST_ANSWERS, admin).await {
-            Ok(Ok(served)) => served.map_err(ServerError::Admin),
-            Ok(Err(_)) | Err(_) => Ok(()),
-        }
+        admin.await.map_err(ServerError::Admin)
     }
 }
 
@@ -266,18 +266,38 @@ async fn drain(graceful: GracefulShutdown, timeout: Duration, give_up: &watch::S
     }
 }
 
-async fn serve_admin(
-    listener: TcpListener,
-    admin: Admin,
-    mut stop: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    let stopped = async move {
-        // An error means that the server is gone, which is a reason to stop as well.
-        let _ = stop.wait_for(|stop| *stop).await;
-    };
-    axum::serve(listener, admin.router())
-        .with_graceful_shutdown(stopped)
-        .await
+/// Serves the admin port until told to stop. Bounded in time and number: it listens on all interfaces by default, and what
+/// rests on it must not use up the file descriptors of the filter port.
+async fn serve_admin(listener: TcpListener, admin: Admin, mut stop: watch::Receiver<bool>) {
+    let mut server = http1::Builder::new();
+    server.header_read_timeout(ADMIN_IDLE_TIMEOUT);
+    let router = TowerToHyperService::new(admin.router());
+    let places = Arc::new(Semaphore::new(MOST_ADMIN_CONNECTIONS));
+    loop {
+        let place = places.clone().acquire_owned();
+        let accepted = tokio::select! {
+            // An error means that the server is gone, which is a reason to stop as well.
+            _ = stop.wait_for(|stop| *stop) => return,
+            accepted = async { (place.await, listener.accept().await) } => accepted,
+        };
+        match accepted {
+            (place, Ok((stream, _))) => {
+                let mut server = server.clone();
+                server.timer(ConnectionTimer::default());
+                let connection = server.serve_connection(TokioIo::new(stream), router.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = connection.await {
+                        tracing::debug!(%error, "a connection to the admin port ended badly");
+                    }
+                    drop(place);
+                });
+            }
+            (_, Err(error)) => {
+                tracing::warn!(%error, "a connection to the admin port cannot be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
 }
 
 async fn keep_house(filter: Arc<Filter>) {

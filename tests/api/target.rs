@@ -50,3 +50,23 @@ async fn names_of_permission_sets_in_headers_are_no_fragments() {
         assert_eq!(connection.ask(&call.request()).await.unwrap().status, 202);
     }
 }
+
+/// Okapi's `/_/invoke/tenant/{id}` adds a tenant to the client's own, and which of them the module at the end takes is not
+/// ours to know.
+#[tokio::test]
+async fn an_event_with_two_tenants_concerns_both() {
+    use crate::support::standin::{ADMIN, DESK};
+    let (standin, sidecar) = pair(&[]).await;
+    let call = harness::loans(&standin.access_token("college", DESK)).tenant("college");
+    assert_eq!(sidecar.ask(&call).await.status, 202);
+    let event = crate::support::standin::call::FilterCall::new("PUT", &format!("/users/{DESK}"))
+        .token(&standin.access_token("diku", ADMIN))
+        .required(&["users.item.put"])
+        .header("X-Okapi-Tenant", "college");
+    assert_eq!(sidecar.ask(&event).await.status, 202);
+    standin.forget_calls();
+
+    assert_eq!(sidecar.ask(&call).await.status, 202);
+
+    assert_eq!(standin.calls().total, 1, "what was stored is void");
+}
