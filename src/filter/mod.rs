@@ -38,6 +38,8 @@ use trouble::Trouble;
 
 /// A chunked body that is not known to be empty after this is treated as a body.
 const FIRST_CHUNK: Duration = Duration::from_secs(1);
+/// Between two probes of an upstream that does not answer yet.
+const PROBE_PAUSE: Duration = Duration::from_secs(5);
 /// The longest refusal that is read on its way through, to see whom it concerns.
 const LONGEST_REFUSAL: u64 = 1_024;
 
@@ -468,19 +470,32 @@ impl<U: AuthModule> Filter<U> {
 }
 
 impl Filter {
-    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
+    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here. Asks until there
+    /// is an answer: an address that leads here through a Service is refused until this process is ready.
     pub async fn probe_upstream(&self) {
-        match self.upstream.probe(&self.probe).await {
-            Ok(status) if status == StatusCode::LOOP_DETECTED => {
-                tracing::error!(
-                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
-                );
+        let mut said = false;
+        loop {
+            match self.upstream.probe(&self.probe).await {
+                Ok(status) if status == StatusCode::LOOP_DETECTED => {
+                    tracing::error!(
+                        "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
+                    );
+                    return;
+                }
+                Ok(status) => {
+                    tracing::info!(status = status.as_u16(), "the auth module answers");
+                    return;
+                }
+                Err(error) if !said => {
+                    said = true;
+                    tracing::warn!(
+                        cause = error.cause().as_str(),
+                        "the auth module does not answer yet; requests will be tried all the same"
+                    );
+                }
+                Err(_) => {}
             }
-            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
-            Err(error) => tracing::warn!(
-                cause = error.cause().as_str(),
-                "the auth module does not answer yet; requests will be tried all the same"
-            ),
+            tokio::time::sleep(PROBE_PAUSE).await;
         }
     }
 

@@ -305,6 +305,37 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     #[tokio::test]
+    async fn an_upstream_that_leads_back_here_is_found_although_it_did_not_answer_at_first() {
+        let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = format!("http://{}", place.local_addr().unwrap());
+        let settings = [
+            ("UPSTREAM_URL", upstream.as_str()),
+            ("LISTEN", "127.0.0.1:0"),
+            ("ADMIN_LISTEN", "127.0.0.1:0"),
+        ];
+        let pairs = settings.map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()));
+        let server = Server::bind(Config::from_pairs(pairs).unwrap())
+            .await
+            .unwrap();
+        let (filter, address) = (server.filter.clone(), server.filter_addr());
+        let running = tokio::spawn(server.run(std::future::pending()));
+
+        // The first connection is closed at once; those after it go to the filter port.
+        drop(place.accept().await.unwrap());
+        let (mut client, _) = place.accept().await.unwrap();
+        let mut back = TcpStream::connect(address).await.unwrap();
+        // Ends with an error as soon as one of them closes.
+        let _ = tokio::time::timeout(
+            Duration::from_secs(5),
+            tokio::io::copy_bidirectional(&mut client, &mut back),
+        )
+        .await;
+
+        assert!(filter.looped());
+        running.abort();
+    }
+
+    #[tokio::test]
     async fn an_admin_client_that_never_ends_its_request_keeps_nobody_from_stopping() {
         let settings = [
             ("UPSTREAM_URL", "http://127.0.0.1:1"),

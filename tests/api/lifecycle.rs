@@ -326,6 +326,7 @@ async fn a_foreign_probe_is_refused_and_changes_nothing() {
     assert!(!sidecar.hits(&standin, &call).await);
 
     let mut probe = Request::new("GET", "/admin/health");
+    probe.headers.push("Host", "sidecar");
     probe
         .headers
         .push("X-Auth-Sidecar-Probe", "0123456789abcdef");
