@@ -50,7 +50,7 @@ CONFIG
             curl -sS "http://127.0.0.1:$prometheus/api/v1/query?query=count_over_time(auth_sidecar_build_info\[1m\])%3E2" 2> /dev/null | grep -q '"value"' && return
             sleep 0.5
         done
-        tail -5 "$work/log"
+        tail -n 5 "$work/log"
         return 1
     }
     if check "expressions: a real Prometheus scrapes the exposition" scraped; then
@@ -105,7 +105,7 @@ fi
 # ---- scripts ----
 if has shellcheck; then
     mapfile -t scripts < <(git ls-files --cached --others --exclude-standard '*.sh')
-    check "scripts: shellcheck of ${#scripts[@]}" shellcheck -x "${scripts[@]}"
+    check "scripts: shellcheck of ${#scripts[@]}" shellcheck -x -S warning "${scripts[@]}"
     # What a runbook tells to type must at least be shell. Variables are set in the block before.
     runbook() {
         "$python/python" - "$work" << 'PYTHON'

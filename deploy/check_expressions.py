@@ -367,6 +367,7 @@ def main():
     arguments.add_argument("--folder", type=pathlib.Path, default=HERE, help="the deploy folder")
     arguments.add_argument("--url", help="a Prometheus that has scraped a running sidecar")
     arguments.add_argument("--metrics", help="the running sidecar's own /metrics, for promtool's lint")
+    arguments.add_argument("--may-fire", nargs="+", metavar="ALERT", help="with --url: fail when another alert's condition is true")
     arguments.add_argument("--update", action="store_true", help="write exposition.txt from --metrics and end")
     given = arguments.parse_args()
     if given.update:
@@ -400,8 +401,14 @@ def main():
         good.append(report(f"{given.url}: the running sidecar exposes what exposition.txt says", check_same(committed, read_live(given.url))))
         failures, empty = check_answers(given.url, expressions)
         good.append(report(f"{given.url}: answers all {len(expressions)} queries, {len(expressions) - len(empty)} with data", failures))
-        for where in empty:
-            print(f"    no data: {where}")
+        for where, _ in of_board:
+            if where in empty:
+                print(f"    no data: {where}")
+        true_now = [where.removeprefix("alert ") for where, _ in expressions_of_rules(rules) if where not in empty]
+        print(f"    conditions that are true now: {', '.join(true_now) or 'none'}")
+        if given.may_fire is not None:
+            unexpected = Failures(f"{name}: its condition is true" for name in true_now if name not in given.may_fire)
+            good.append(report(f"{given.url}: no alert has cause but {', '.join(given.may_fire)}", unexpected))
     if given.metrics:
         good.append(report(f"{given.metrics}: promtool check metrics", check_metrics(fetch(given.metrics))))
     sys.exit(0 if all(good) else 1)

@@ -16,7 +16,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What the auth module said, whole.
@@ -376,18 +376,62 @@ impl ModuleTokens {
 
 /// Values that many decisions share, so that each is kept once.
 pub trait Share {
-    /// The one kept copy of this value, with bytes of its own.
-    fn share(&self, value: &HeaderValue) -> Arc<HeaderValue>;
+    /// The one kept copy of this value, with bytes of its own, and how many bytes the decision that holds it has to
+    /// count as its own on that account.
+    fn share(&self, value: &HeaderValue) -> (Arc<Kept>, u32);
+}
+
+/// A shared value, which is counted as long as any decision holds it, whatever table has dropped it since.
+#[derive(Debug)]
+pub struct Kept {
+    value: HeaderValue,
+    live: Arc<AtomicU64>,
+}
+
+impl Kept {
+    /// Copies the value, and adds what it costs to `live` until nobody holds it any more.
+    ///
+    /// # Panics
+    /// Never: a header value's bytes make a header value.
+    pub fn new(value: &HeaderValue, live: &Arc<AtomicU64>) -> Self {
+        let kept = Self {
+            value: compact(value),
+            live: live.clone(),
+        };
+        live.fetch_add(kept.cost(), Ordering::Relaxed);
+        kept
+    }
+
+    /// Bytes that it holds, itself and the place it is in included.
+    pub fn cost(&self) -> u64 {
+        (size_of::<Self>() + 2 * size_of::<usize>() + self.value.len()) as u64
+    }
+}
+
+impl std::ops::Deref for Kept {
+    type Target = HeaderValue;
+
+    fn deref(&self) -> &HeaderValue {
+        &self.value
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.live.fetch_sub(self.cost(), Ordering::Relaxed);
+    }
 }
 
 /// A decision that is kept. A hit reads all of it, so it is two cache lines; what few answers have is behind `odd`.
 pub struct Decision {
     asked: Tick,
     life: Life,
-    permissions: Arc<HeaderValue>,
+    permissions: Arc<Kept>,
     user_id: UserId,
     tokens: ModuleTokens,
     odd: Option<Box<Odd>>,
+    /// Bytes of the shared values that count as this decision's own.
+    shared_bytes: u32,
     refreshing: AtomicBool,
 }
 
@@ -396,7 +440,7 @@ enum UserId {
     /// The request's own header, or none where it has none.
     Request,
     /// The token's, which the request does not show.
-    Token(Arc<HeaderValue>),
+    Token(Arc<Kept>),
 }
 
 /// What an answer has beyond the usual.
@@ -457,16 +501,22 @@ impl Decision {
         shared: &impl Share,
     ) -> Result<Self, NotStored> {
         let life = Life::new(claims.exp, now, policy, random)?;
+        let (permissions, permission_bytes) = shared.share(&proven.permissions);
+        let (user_id, user_bytes) = match proven.user_id {
+            AnswerUser::Request => (UserId::Request, 0),
+            AnswerUser::Token(user) => {
+                let (user, bytes) = shared.share(&user);
+                (UserId::Token(user), bytes)
+            }
+        };
         Ok(Self {
             asked: asked.tick,
             life,
-            permissions: shared.share(&proven.permissions),
-            user_id: match proven.user_id {
-                AnswerUser::Request => UserId::Request,
-                AnswerUser::Token(user) => UserId::Token(shared.share(&user)),
-            },
+            permissions,
+            user_id,
             tokens: proven.tokens,
             odd: proven.odd.map(Box::new),
+            shared_bytes: permission_bytes.saturating_add(user_bytes),
             refreshing: AtomicBool::new(false),
         })
     }
@@ -535,7 +585,7 @@ impl Decision {
         }
     }
 
-    /// Bytes that this decision alone holds on the heap, without the values it shares.
+    /// Bytes that this decision holds on the heap, of the values it shares only those that count as its own.
     pub fn heap_bytes(&self) -> usize {
         let odd = self.odd.as_deref().map_or(0, |odd| {
             let token = match &odd.token {
@@ -552,7 +602,7 @@ impl Decision {
                 .sum();
             size_of::<Odd>() + odd.content_type.as_ref().map_or(0, HeaderValue::len) + token + more
         });
-        self.tokens.bytes() + odd
+        self.tokens.bytes() + odd + self.shared_bytes as usize
     }
 }
 
@@ -704,13 +754,13 @@ mod tests {
 
     struct NoSharing;
     impl Share for NoSharing {
-        fn share(&self, value: &HeaderValue) -> Arc<HeaderValue> {
-            Arc::new(value.clone())
+        fn share(&self, value: &HeaderValue) -> (Arc<Kept>, u32) {
+            (Arc::new(Kept::new(value, &Arc::default())), 0)
         }
     }
 
     const POLICY: LifePolicy = LifePolicy {
-        ttl: Duration::from_secs(60),
+        ttl: Duration::from_mins(1),
         jitter: 0.1,
         skew: Duration::ZERO,
         refresh_ahead: 0.8,

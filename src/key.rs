@@ -302,7 +302,7 @@ impl<'a> FilterRequest<'a> {
             bypass: seen.bypass(method, target, outgoing),
             head: outgoing.max(seen.incoming),
             refresh_header: seen.refresh,
-            probe: seen.probe,
+            probe: seen.probe.filter(|_| seen.comes_from_a_sidecar()),
             headers,
         }
     }
@@ -379,6 +379,12 @@ impl<'a> Seen<'a> {
         } else if *name == headers::PROBE {
             self.probe = Some(value);
         }
+    }
+
+    /// A sidecar asks upstream's health with nothing of Okapi's; an end user's header of that name comes through Okapi,
+    /// which adds its own, and must raise no alarm.
+    fn comes_from_a_sidecar(&self) -> bool {
+        self.question.module_permissions.is_none() && self.question.tenant.is_none()
     }
 
     /// The table of design invariant 2, most telling reason first.
@@ -601,6 +607,20 @@ mod tests {
             FilterRequest::parse(&get, &target, &map, &HOST_VALUE).bypass,
             Some(Bypass::NoModulePermissions)
         );
+    }
+
+    #[test]
+    fn an_end_user_s_probe_header_is_a_header_like_any_other() {
+        let target: Uri = "/admin/health".parse().unwrap();
+        let probe = [("x-auth-sidecar-probe", "1")];
+        let probed = |map: &HeaderMap| {
+            FilterRequest::parse(&Method::GET, &target, map, &HOST_VALUE)
+                .probe
+                .is_some()
+        };
+
+        assert!(probed(&headers(&probe)));
+        assert!(!probed(&headers(&[&USUAL[..], &probe].concat())));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! What a claim may do is shorten a decision's life and name the scope whose revocation voids it.
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use std::fmt;
 
 /// A token as it came, which shows nothing of itself.
@@ -32,7 +34,7 @@ impl<'a> Token<'a> {
         if self.0.split(|byte| *byte == b'.').count() != 3 {
             return Err(Undecodable);
         }
-        let raw: RawClaims =
+        let Payload(raw) =
             jsonwebtoken::dangerous::insecure_decode_claims(self.0).map_err(|_| Undecodable)?;
         let kind = raw.kind();
         Ok(Claims {
@@ -87,7 +89,26 @@ impl Kind {
     }
 }
 
-/// `serde` refuses a claim given twice, a float or text for `exp`, and anything but a JSON object.
+/// The claims of a JSON object. A derived reader alone would take an array for a struct.
+struct Payload(RawClaims);
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = RawClaims;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                RawClaims::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+        deserializer.deserialize_map(Object).map(Self)
+    }
+}
+
+/// `serde` refuses a claim given twice, and a float or text for `exp`.
 #[derive(Deserialize)]
 struct RawClaims {
     #[serde(default)]
@@ -120,7 +141,7 @@ impl RawClaims {
 }
 
 /// `"exp": null` is not an absent `exp`: the auth module answers 500 to it, so there is doubt.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     u64::deserialize(deserializer).map(Some)
 }
 
@@ -199,6 +220,9 @@ mod tests {
             r#"{"exp":1,"exp":2}"#,
             r#"{"user_id":7}"#,
             r#"{"dummy":"true"}"#,
+            r#"["sub"]"#,
+            "[]",
+            "null",
             "{",
         ] {
             assert_eq!(claims(text), Err(Undecodable), "{text}");

@@ -21,7 +21,7 @@ pub struct Wish {
     pub not_before: Tick,
     /// Questions asked before this are not joined either (during a hold, those over a second old).
     pub not_asked_before: MonoMillis,
-    /// Whether it must carry the refresh header, so that only a call that does may be joined.
+    /// Whether it has leave to carry the refresh header: leave is counted and rare, so the call is made.
     pub refresh: bool,
 }
 
@@ -38,16 +38,17 @@ type Shard<T> = HashMap<Box<[u8]>, Vec<Arc<Flight<T>>>, ahash::RandomState>;
 struct Flight<T> {
     asked: Asked,
     head: bool,
-    refresh: bool,
     refused: AtomicBool,
     outcome: watch::Receiver<Option<T>>,
 }
 
 /// How a question gets its answer.
 #[derive(Debug)]
-pub enum Boarding<T> {
+pub enum Boarding<T, S> {
     /// By waiting for a call that is on its way.
     Join(Waiting<T>),
+    /// By what a call stored that landed since the asker looked.
+    Stored(S),
     /// By making the call.
     Lead(Lead<T>),
 }
@@ -82,14 +83,25 @@ impl<T> Default for Flights<T> {
 }
 
 impl<T> Flights<T> {
-    /// Joins a call for `key` that serves the wish, or leads a new one asked at `asked`.
-    pub fn board(self: &Arc<Self>, key: &[u8], wish: Wish, asked: Asked) -> Boarding<T> {
+    /// Joins a call for `key` that serves the wish, or takes what `stored` finds, or leads a new call asked at `asked`.
+    /// `stored` is asked while no call for the key can land: without it, who looked just before a landing and boards
+    /// just after it would ask again.
+    pub fn board<S>(
+        self: &Arc<Self>,
+        key: &[u8],
+        wish: Wish,
+        asked: Asked,
+        stored: impl FnOnce() -> Option<S>,
+    ) -> Boarding<T, S> {
         let mut shard = self.shard(key);
         let joinable = shard
             .get(key)
             .and_then(|flights| flights.iter().find(|flight| flight.serves(wish)));
         if let Some(flight) = joinable {
             return Boarding::Join(Waiting(flight.outcome.clone()));
+        }
+        if let Some(stored) = stored() {
+            return Boarding::Stored(stored);
         }
         Boarding::Lead(self.depart(&mut shard, key, wish, asked))
     }
@@ -138,7 +150,6 @@ impl<T> Flights<T> {
         let flight = Arc::new(Flight {
             asked,
             head: wish.head,
-            refresh: wish.refresh,
             refused: AtomicBool::new(false),
             outcome: receiver,
         });
@@ -162,7 +173,9 @@ impl<T> Flight<T> {
         self.head == wish.head
             && self.asked.tick >= wish.not_before
             && self.asked.at >= wish.not_asked_before
-            && (self.refresh || !wish.refresh)
+            && !wish.refresh
+            // Who comes after a known no must not get the yes of a question that was asked before it.
+            && !self.refused.load(Ordering::SeqCst)
     }
 }
 
@@ -239,17 +252,26 @@ mod tests {
         Asked { tick, at }
     }
 
+    fn board(
+        flights: &Arc<Flights<u32>>,
+        key: &[u8],
+        wish: Wish,
+        asked: Asked,
+    ) -> Boarding<u32, ()> {
+        flights.board(key, wish, asked, || None)
+    }
+
     fn lead(flights: &Arc<Flights<u32>>, wish: Wish, asked: Asked) -> Lead<u32> {
-        match flights.board(b"k", wish, asked) {
+        match board(flights, b"k", wish, asked) {
             Boarding::Lead(lead) => lead,
-            Boarding::Join(_) => panic!("joined instead of leading"),
+            Boarding::Join(_) | Boarding::Stored(()) => panic!("it should lead"),
         }
     }
 
     fn join(flights: &Arc<Flights<u32>>, wish: Wish) -> Option<Waiting<u32>> {
-        match flights.board(b"k", wish, asked(9, 9_000)) {
+        match board(flights, b"k", wish, asked(9, 9_000)) {
             Boarding::Join(waiting) => Some(waiting),
-            Boarding::Lead(_) => None,
+            Boarding::Lead(_) | Boarding::Stored(()) => None,
         }
     }
 
@@ -264,6 +286,16 @@ mod tests {
         for waiting in waiting {
             assert_eq!(waiting.outcome().await, Some(7));
         }
+        assert!(flights.is_empty());
+    }
+
+    #[test]
+    fn what_was_stored_meanwhile_is_taken_instead_of_asking_again() {
+        let flights = Arc::<Flights<u32>>::default();
+
+        let boarding = flights.board(b"k", WISH, asked(0, 0), || Some("stored"));
+
+        assert!(matches!(boarding, Boarding::Stored("stored")));
         assert!(flights.is_empty());
     }
 
@@ -335,7 +367,7 @@ mod tests {
         let flights = Arc::<Flights<u32>>::default();
         let one = lead(&flights, WISH, asked(0, 0));
         let two = lead(&flights, Wish { head: true, ..WISH }, asked(0, 0));
-        let Boarding::Lead(other) = flights.board(b"other", WISH, asked(0, 0)) else {
+        let Boarding::Lead(other) = board(&flights, b"other", WISH, asked(0, 0)) else {
             panic!("another key is another flight");
         };
         let mut forgotten = false;
@@ -352,6 +384,32 @@ mod tests {
         };
         assert!(forgotten && told(one) && told(two));
         assert!(!told(other));
+    }
+
+    #[test]
+    fn who_comes_after_a_refusal_asks_anew() {
+        let flights = Arc::<Flights<u32>>::default();
+        let _old = lead(&flights, WISH, asked(0, 0));
+        assert!(join(&flights, WISH).is_some());
+
+        flights.refuse(b"k", || {});
+
+        let _new = lead(&flights, WISH, asked(0, 0));
+        assert!(join(&flights, WISH).is_some(), "the new call is joined");
+    }
+
+    #[test]
+    fn leave_for_a_refresh_is_used_even_beside_a_call_that_refreshes() {
+        let flights = Arc::<Flights<u32>>::default();
+        let wish = Wish {
+            refresh: true,
+            ..WISH
+        };
+        let _first = lead(&flights, wish, asked(0, 0));
+
+        let _second = lead(&flights, wish, asked(0, 0));
+
+        assert!(join(&flights, WISH).is_some(), "others join either");
     }
 
     #[test]

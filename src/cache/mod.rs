@@ -8,7 +8,7 @@
 pub mod flight;
 
 use crate::clock::MonoMillis;
-use crate::decision::{Decision, Share};
+use crate::decision::{Decision, Kept, Share};
 use crate::invalidation::{Revocations, Scopes, Tick};
 use crate::token::Claims;
 use http::HeaderValue;
@@ -132,8 +132,12 @@ pub struct Cache {
     callers: Store<Box<[u8]>, Arc<Caller>, CallerWeight, ahash::RandomState>,
     demands: Store<Box<[u8]>, u64, DemandWeight, ahash::RandomState>,
     decisions: Store<Number, Arc<Decision>, DecisionWeight, ahash::RandomState, CountEvictions>,
-    values: Store<SharedKey, Arc<HeaderValue>, ValueWeight, ahash::RandomState>,
+    values: Store<SharedKey, Arc<Kept>, ValueWeight, ahash::RandomState>,
+    /// Bytes of all shared values that anybody holds: decisions hold what the table has dropped.
+    live_values: Arc<AtomicU64>,
     next: AtomicU64,
+    /// The number that was next when the latest sweep began.
+    settled: AtomicU64,
     evicted: Arc<AtomicU64>,
 }
 
@@ -145,8 +149,8 @@ impl std::fmt::Debug for Cache {
     }
 }
 
-/// What a slot of the tables costs beside key and value: measured with the allocation bench, not derived.
-const SLOT: u64 = 40;
+/// What a slot of the tables costs beside key and value: measured (`tests/allocations.rs`), not derived.
+const SLOT: u64 = 76;
 /// What an allocation costs beside its bytes.
 const ALLOCATION: u64 = 16;
 /// Reference counts of an `Arc`.
@@ -186,7 +190,9 @@ impl Cache {
                 ValueWeight,
                 quick_cache::sync::DefaultLifecycle::default(),
             ),
+            live_values: Arc::default(),
             next: AtomicU64::new(1),
+            settled: AtomicU64::new(0),
             evicted,
         }
     }
@@ -249,24 +255,33 @@ impl Cache {
         }
     }
 
-    /// Removes every decision for which `judge` names a cause, and tells how many were removed per cause. Takes each
-    /// lock for one entry at a time.
+    /// Removes every decision for which `judge` names a cause, and tells how many were removed per cause; those whose
+    /// caller went for want of room are among [`Self::capacity_evictions`]. Takes each lock for one entry at a time.
     pub fn sweep(
         &self,
         judge: impl Fn(&Caller, &Decision) -> Option<Eviction>,
     ) -> HashMap<Eviction, u64> {
+        // Callers and decisions are listed one after the other, while more are stored. A caller whose number is older than
+        // the last sweep has been in its table for long, so if it is not listed now, it was evicted.
+        let settled = self
+            .settled
+            .swap(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
         let callers = self.callers_by_number();
-        let newest = callers.keys().max().copied().unwrap_or_default();
         let mut removed = HashMap::new();
         for (number, decision) in self.decisions.iter() {
             let cause = match callers.get(&number.0) {
                 Some(caller) => judge(caller, &decision),
-                // Stored since the callers were listed, or its caller was evicted: the newer numbers are left alone.
-                None => (number.0 <= newest).then_some(Eviction::Capacity),
+                None => (number.0 < settled).then_some(Eviction::Capacity),
             };
             let Some(cause) = cause else { continue };
             let same = |other: &Arc<Decision>| Arc::ptr_eq(other, &decision);
-            if self.decisions.remove_if(&number, same).is_some() {
+            if self.decisions.remove_if(&number, same).is_none() {
+                continue;
+            }
+            if cause == Eviction::Capacity {
+                // One counter for all that went for want of room, whether it was a decision or its caller.
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            } else {
                 *removed.entry(cause).or_default() += 1;
             }
         }
@@ -321,15 +336,17 @@ impl Cache {
 }
 
 impl Share for Cache {
-    fn share(&self, value: &HeaderValue) -> Arc<HeaderValue> {
-        if let Some(kept) = self.values.get(value.as_bytes()) {
-            return kept;
-        }
-        let copy = HeaderValue::from_bytes(value.as_bytes())
-            .expect("a header value's bytes make a header value");
-        let copy = Arc::new(copy);
-        self.values.insert(SharedKey(copy.clone()), copy.clone());
-        copy
+    /// While all values fit into their share of the room they are free; beyond it every decision pays for its own, so
+    /// that what decisions hold after the table dropped it stays within the bound.
+    fn share(&self, value: &HeaderValue) -> (Arc<Kept>, u32) {
+        let kept = self.values.get(value.as_bytes()).unwrap_or_else(|| {
+            let kept = Arc::new(Kept::new(value, &self.live_values));
+            self.values.insert(SharedKey(kept.clone()), kept.clone());
+            kept
+        });
+        let free = self.live_values.load(Ordering::Relaxed) <= self.values.capacity();
+        let bytes = if free { 0 } else { kept.cost() };
+        (kept, u32::try_from(bytes).unwrap_or(u32::MAX))
     }
 }
 
@@ -355,7 +372,7 @@ where
 }
 
 /// A shared value as its own key: its bytes.
-struct SharedKey(Arc<HeaderValue>);
+struct SharedKey(Arc<Kept>);
 
 impl Hash for SharedKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -421,8 +438,114 @@ impl Weighter<Number, Arc<Decision>> for DecisionWeight {
 
 #[derive(Clone)]
 struct ValueWeight;
-impl Weighter<SharedKey, Arc<HeaderValue>> for ValueWeight {
-    fn weight(&self, value: &SharedKey, _: &Arc<HeaderValue>) -> u64 {
+impl Weighter<SharedKey, Arc<Kept>> for ValueWeight {
+    fn weight(&self, value: &SharedKey, _: &Arc<Kept>) -> u64 {
         SLOT + COUNTS + 3 * ALLOCATION + (value.0.len() + 2 * size_of::<HeaderValue>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Now;
+    use crate::decision::{Answer, LifePolicy, prove};
+    use crate::headers::{MODULE_TOKENS, PERMISSIONS, TOKEN};
+    use crate::invalidation::hold::{Memory, UpstreamRefresh};
+    use crate::invalidation::{Asked, Subject};
+    use crate::key::Question;
+    use crate::token::Kind;
+    use std::time::Duration;
+
+    const POLICY: LifePolicy = LifePolicy {
+        ttl: Duration::from_mins(1),
+        jitter: 0.0,
+        skew: Duration::ZERO,
+        refresh_ahead: 1.0,
+        stale_if_error: Duration::ZERO,
+    };
+    const CLAIMS: Claims = Claims {
+        user: None,
+        exp: None,
+        kind: Kind::Ordinary,
+    };
+
+    /// Stores the answer with these permissions as the caller's decision number `demand`.
+    fn store_one(cache: &Cache, scopes: &Scopes, demand: usize, permissions: &str) {
+        let token = HeaderValue::from_static("h.p.s");
+        let modules = HeaderValue::from_static("{}");
+        let question = Question {
+            token: Some(&token),
+            module_permissions: Some(&modules),
+            ..Question::default()
+        };
+        let headers = [
+            (PERMISSIONS, permissions),
+            (MODULE_TOKENS, r#"{"_":"h.p.s"}"#),
+            (TOKEN, "h.p.s"),
+        ];
+        let headers = headers.map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()));
+        let answer = Answer {
+            status: http::StatusCode::ACCEPTED,
+            headers: headers.into_iter().collect(),
+            body: bytes::Bytes::new(),
+        };
+        let proven = prove(&question, Some(&CLAIMS), &answer).unwrap();
+        let (asked, now) = (Asked { tick: 0, at: 0 }, Now { mono: 0, wall: 0 });
+        let decision = Decision::keep(proven, &CLAIMS, asked, now, &POLICY, 0.0, cache).unwrap();
+        let demand = demand.to_le_bytes();
+        let records = Records {
+            caller: b"caller",
+            demand: &demand,
+        };
+        cache.store(records, decision, || CallerParts {
+            tenant: (*b"t").into(),
+            user: None,
+            claims: CLAIMS,
+            scopes: scopes.clone(),
+            label: 0,
+        });
+    }
+
+    fn scopes() -> Scopes {
+        let memory = Memory {
+            write: 0,
+            user: 0,
+            permission: 0,
+            refresh: UpstreamRefresh::Off,
+        };
+        let subject = Subject {
+            tenant: b"t",
+            user: None,
+        };
+        Revocations::new(memory, 16).scopes(subject)
+    }
+
+    #[test]
+    fn values_that_only_decisions_still_hold_stay_within_the_bound() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+
+        for number in 0..2_000 {
+            let permissions = format!(r#"["{number}{}"]"#, "p".repeat(4_000));
+            store_one(&cache, &scopes, number, &permissions);
+            // As a decision that is renewed: now its value is found in the table.
+            store_one(&cache, &scopes, number, &permissions);
+        }
+
+        let live = cache.live_values.load(Ordering::Relaxed);
+        assert!(cache.size().decisions > 50 && live > 100_000);
+        assert!(live <= 1 << 20, "{live} bytes where 1 MiB may be held");
+    }
+
+    #[test]
+    fn a_value_that_many_share_costs_them_nothing() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+        let permissions = format!(r#"["{}"]"#, "p".repeat(4_000));
+
+        for number in 0..500 {
+            store_one(&cache, &scopes, number, &permissions);
+        }
+
+        assert_eq!(cache.size().decisions, 500);
+        assert!(cache.live_values.load(Ordering::Relaxed) < 5_000);
     }
 }

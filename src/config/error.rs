@@ -45,10 +45,7 @@ impl Mistake {
         let (shown, nearest) = if file.is_empty() {
             (format!("{PREFIX}{name}"), format!("{PREFIX}{nearest}"))
         } else {
-            (
-                format!("{} in {file}", name.to_lowercase()),
-                nearest.to_lowercase(),
-            )
+            (format!("{name} in {file}"), nearest.to_lowercase())
         };
         Self {
             name: shown,

@@ -419,9 +419,7 @@ impl Reader {
                     match file.extract::<BTreeMap<String, Value>>() {
                         Ok(settings) => {
                             unknown(
-                                settings
-                                    .keys()
-                                    .map(|name| (name.to_uppercase(), path.clone())),
+                                settings.keys().map(|name| (name.clone(), path.clone())),
                                 &mut mistakes,
                             );
                             values = file;
@@ -429,7 +427,7 @@ impl Reader {
                         Err(error) => mistakes.push(Mistake::new(
                             "CONFIG",
                             path,
-                            &format!("a TOML file ({})", error.kind),
+                            &format!("a TOML file ({})", without_lines(&error.kind.to_string())),
                         )),
                     }
                 }
@@ -473,11 +471,9 @@ impl Reader {
         match parse(&text) {
             Ok(value) => Some(value),
             Err(right) => {
-                let shown = if name == "ADMIN_TOKEN" {
-                    "(hidden)"
-                } else {
-                    &text
-                };
+                // Before an `@` in an address stands a password.
+                let secret = name == "ADMIN_TOKEN" || name == "UPSTREAM_URL" && text.contains('@');
+                let shown = if secret { "(hidden)" } else { &text };
                 self.mistakes.push(Mistake::new(name, shown, &right));
                 None
             }
@@ -629,18 +625,34 @@ impl Reader {
 /// Names the settings that do not exist, with the nearest that does.
 fn unknown(names: impl Iterator<Item = (String, String)>, mistakes: &mut Vec<Mistake>) {
     for (name, file) in names {
-        // A file that names a file would be read by nobody.
-        let here = file.is_empty() || name != "CONFIG";
-        if here && SETTINGS.iter().any(|(known, ..)| *known == name) {
+        let in_file = !file.is_empty();
+        let upper = if in_file {
+            name.to_uppercase()
+        } else {
+            name.clone()
+        };
+        // A file that names a file would be read by nobody, and neither would a name in upper case in one.
+        let here = !in_file || upper != "CONFIG" && name == name.to_lowercase();
+        if here && SETTINGS.iter().any(|(known, ..)| *known == upper) {
             continue;
         }
         let nearest = SETTINGS
             .iter()
-            .map(|(known, ..)| (strsim::jaro_winkler(known, &name), *known))
+            .map(|(known, ..)| (strsim::jaro_winkler(known, &upper), *known))
             .max_by(|one, two| one.0.total_cmp(&two.0));
         let nearest = nearest.map_or("", |(_, known)| known);
         mistakes.push(Mistake::unknown(&name, nearest, &file));
     }
+}
+
+/// What the TOML reader says without the lines of the file that it quotes: one of them may be the secret's.
+fn without_lines(message: &str) -> String {
+    let kept: Vec<&str> = message
+        .lines()
+        .filter(|line| !line.contains('|'))
+        .map(str::trim)
+        .collect();
+    kept.join(": ")
 }
 
 fn number_text(number: Num) -> String {

@@ -29,7 +29,7 @@ fn the_upstream_alone_is_enough_and_the_defaults_are_as_documented() {
                 assert_eq!((value.as_str(), documented), ("1m", "60s"));
             }
             "UPSTREAM_PASSTHROUGH_TIMEOUT" => {
-                assert_eq!((value.as_str(), documented), ("2m", "120s"))
+                assert_eq!((value.as_str(), documented), ("2m", "120s"));
             }
             _ => assert_eq!(value, documented, "{name}"),
         }
@@ -197,4 +197,42 @@ fn an_upstream_may_be_a_name_or_an_address_of_either_family() {
 
         assert_eq!(config.upstream_url.authority.as_str(), authority);
     }
+}
+
+/// What is told of a file with this text.
+fn told_of(text: &str) -> String {
+    use std::io::Write as _;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    with("CONFIG", file.path().to_str().unwrap())
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn a_broken_file_is_told_by_its_line_number_and_not_by_its_text() {
+    let told = told_of("cache_ttl = \"60s\"\nadmin_token = \"0123456789abcdef\n");
+
+    assert!(
+        told.contains("a TOML file (") && told.contains("line 2"),
+        "{told}"
+    );
+    assert!(!told.contains("0123456789"), "{told}");
+}
+
+#[test]
+fn a_name_in_upper_case_in_a_file_is_refused_and_not_overlooked() {
+    let told = told_of("CACHE_TTL = \"1s\"\n");
+
+    assert!(told.contains("CACHE_TTL in /"), "{told}");
+    assert!(told.contains("the nearest is cache_ttl"), "{told}");
+}
+
+#[test]
+fn a_password_in_the_upstream_s_address_is_refused_and_not_shown() {
+    let told = with("UPSTREAM_URL", "http://me:secret@mod-authtoken:8081")
+        .unwrap_err()
+        .to_string();
+
+    assert!(told.contains("UPSTREAM_URL: '(hidden)' is wrong"), "{told}");
 }

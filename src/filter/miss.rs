@@ -21,8 +21,6 @@ use tokio::time::Instant;
 
 /// During a hold, questions older than this are not joined, in milliseconds.
 const HELD_JOIN: u64 = 1_000;
-/// The label of tenants without one of their own.
-const OTHER_TENANT: u32 = u32::MAX;
 
 /// What a flight brought back.
 #[derive(Clone, Debug)]
@@ -30,7 +28,14 @@ pub(super) struct Landed {
     answer: Result<Arc<Answer>, FailureCause>,
     /// Whether those who joined may have it too.
     shared: bool,
-    tenant: u32,
+}
+
+/// How a question that was no hit at first was answered.
+enum Told {
+    /// By a call, one's own or one that was joined.
+    Landed(Outcome, Landed),
+    /// From the cache after all.
+    Hit(Found),
 }
 
 /// All a flight needs to know, owned.
@@ -71,15 +76,20 @@ impl<U: AuthModule> Filter<U> {
         parsed: &FilterRequest<'_>,
         began: Instant,
     ) -> Response<Body> {
-        let landed = tokio::select! {
-            landed = self.ask(parts, parsed) => landed,
-            () = self.must_give_up() => (Outcome::Miss, Landed {
-                answer: Err(FailureCause::Drained),
-                shared: true,
-                tenant: OTHER_TENANT,
-            }),
+        let told = tokio::select! {
+            told = self.ask(parts, parsed) => told,
+            () = self.must_give_up() => {
+                self.metrics.upstream_failed(FailureCause::Drained);
+                Told::Landed(Outcome::Miss, failed(FailureCause::Drained))
+            }
         };
-        let (outcome, landed) = landed;
+        let (outcome, landed) = match told {
+            Told::Landed(outcome, landed) => (outcome, landed),
+            Told::Hit(found) => {
+                self.let_in(&parts.method, &parts.uri, parsed, began);
+                return self.answer_hit(&found, parts.headers.clone(), began);
+            }
+        };
         let (outcome, response) = match &landed.answer {
             Ok(answer) => (outcome, reply::answer(answer)),
             Err(cause) => match self.stale(parts, parsed, *cause) {
@@ -89,31 +99,37 @@ impl<U: AuthModule> Filter<U> {
         };
         self.listen_to(&parts.method, &parts.uri, parsed, response.status());
         let took = began.elapsed();
-        self.metrics.answered(outcome, landed.tenant, took);
+        let tenant = self.metrics.known_tenant(parsed.question.tenant());
+        self.metrics.answered(outcome, tenant, took);
         self.note(parsed, &parts.method, &parts.uri, outcome, began, took);
         response
     }
 
-    async fn ask(
-        self: &Arc<Self>,
-        parts: &request::Parts,
-        parsed: &FilterRequest<'_>,
-    ) -> (Outcome, Landed) {
+    async fn ask(self: &Arc<Self>, parts: &request::Parts, parsed: &FilterRequest<'_>) -> Told {
         // The tick is read before anything else: what is revoked from here on voids this question.
         let asked = self.revocations.asked(self.clock.now().mono);
         let errand = self.errand(&parts.method, &parts.uri, parsed, asked);
         let wish = self.wish(&errand, asked);
-        match self.flights.board(&errand.key(), wish, asked) {
+        // Nothing else is done with it here: a refresh ahead would take the lock that is held meanwhile.
+        let stored = || {
+            let found = self.find(&parts.method, &parts.uri, parsed, self.clock.now());
+            found.filter(|found| match found.freshness {
+                Freshness::Fresh | Freshness::Late => true,
+                Freshness::Stale | Freshness::Gone => false,
+            })
+        };
+        match self.flights.board(&errand.key(), wish, asked, stored) {
             Boarding::Join(waiting) => match waiting.outcome().await {
-                Some(landed) if landed.shared => (Outcome::Collapsed, landed),
-                Some(_) => (Outcome::Miss, self.ask_alone(errand).await),
-                None => (Outcome::Miss, failed(FailureCause::Closed)),
+                Some(landed) if landed.shared => Told::Landed(Outcome::Collapsed, landed),
+                Some(_) => Told::Landed(Outcome::Miss, self.ask_alone(errand).await),
+                None => Told::Landed(Outcome::Miss, failed(FailureCause::Closed)),
             },
+            Boarding::Stored(found) => Told::Hit(found),
             Boarding::Lead(lead) => {
                 let waiting = lead.waiting();
                 tokio::spawn(self.clone().fly(lead, errand, Outcome::Miss));
                 let landed = waiting.outcome().await;
-                (
+                Told::Landed(
                     Outcome::Miss,
                     landed.unwrap_or_else(|| failed(FailureCause::Closed)),
                 )
@@ -218,17 +234,12 @@ impl<U: AuthModule> Filter<U> {
             } else {
                 proven
             };
-            let tenant = match proven.and_then(|proven| self.store(&errand, proven, asked, now)) {
-                Ok(tenant) => tenant,
-                Err(reason) => {
-                    self.metrics.not_stored(reason);
-                    OTHER_TENANT
-                }
-            };
+            if let Err(reason) = proven.and_then(|proven| self.store(&errand, proven, asked, now)) {
+                self.metrics.not_stored(reason);
+            }
             Landed {
                 answer: Ok(answer),
                 shared,
-                tenant,
             }
         });
     }
@@ -247,7 +258,6 @@ impl<U: AuthModule> Filter<U> {
         Landed {
             answer: Ok(Arc::new(answer)),
             shared: false,
-            tenant: OTHER_TENANT,
         }
     }
 
@@ -280,7 +290,7 @@ impl<U: AuthModule> Filter<U> {
         proven: Proven,
         asked: Asked,
         now: Now,
-    ) -> Result<u32, NotStored> {
+    ) -> Result<(), NotStored> {
         let claims = errand.claims.as_ref().ok_or(NotStored::Token)?;
         let random = jitter(&errand.head);
         let decision = Decision::keep(proven, claims, asked, now, &self.life, random, &self.cache)?;
@@ -305,7 +315,7 @@ impl<U: AuthModule> Filter<U> {
                 label: tenant,
             });
         self.metrics.stored();
-        Ok(tenant)
+        Ok(())
     }
 
     /// Asks again in the background for a decision late in its life, once.
@@ -352,7 +362,6 @@ fn failed(cause: FailureCause) -> Landed {
     Landed {
         answer: Err(cause),
         shared: true,
-        tenant: OTHER_TENANT,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::key::{Bypass, FilterRequest, KeyScope};
 use crate::metrics::{FailureCause, Levels, Metrics, Outcome, Probe};
 use crate::report::{Call, Report};
 use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
 use miss::Landed;
 use std::cell::RefCell;
@@ -38,6 +38,8 @@ use trouble::Trouble;
 
 /// A chunked body that is not known to be empty after this is treated as a body.
 const FIRST_CHUNK: Duration = Duration::from_secs(1);
+/// Between two probes of an upstream that does not answer yet.
+const PROBE_PAUSE: Duration = Duration::from_secs(5);
 /// The longest refusal that is read on its way through, to see whom it concerns.
 const LONGEST_REFUSAL: u64 = 1_024;
 
@@ -165,11 +167,10 @@ impl<U: AuthModule> Filter<U> {
         if parsed.bypass.is_none()
             && request.body().is_end_stream()
             && parsed.probe.is_none()
-            && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began)
+            && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began, began)
         {
-            let response = reply::hit(&found.decision, std::mem::take(request.headers_mut()));
-            self.metrics.hit(found.caller.label, began.elapsed());
-            return Answering::Now(Some(response));
+            let headers = std::mem::take(request.headers_mut());
+            return Answering::Now(Some(self.answer_hit(&found, headers, began)));
         }
         let filter = self.clone();
         Answering::Later(Box::pin(async move { filter.later(request, began).await }))
@@ -179,7 +180,7 @@ impl<U: AuthModule> Filter<U> {
         &self,
         method: &Method,
         target: &Uri,
-        headers: &'a http::HeaderMap,
+        headers: &'a HeaderMap,
     ) -> FilterRequest<'a> {
         let mut parsed = FilterRequest::parse(method, target, headers, self.upstream.host());
         if self.life.ttl.is_zero() {
@@ -188,26 +189,39 @@ impl<U: AuthModule> Filter<U> {
         parsed
     }
 
-    /// The decision that may answer, if there is one; what the request announces is told.
+    /// The decision that may answer at `looked`, if there is one; what the request announces is told.
     fn hit(
         self: &Arc<Self>,
         method: &Method,
         target: &Uri,
         parsed: &FilterRequest<'_>,
         began: Instant,
+        looked: Instant,
     ) -> Option<Found> {
-        let now = self.clock.at(began);
+        let now = self.clock.at(looked);
         let found = self.find(method, target, parsed, now)?;
         match found.freshness {
             Freshness::Fresh => {}
             Freshness::Late => self.refresh_ahead(method, target, parsed, &found, now),
             Freshness::Stale | Freshness::Gone => return None,
         }
+        self.let_in(method, target, parsed, began);
+        Some(found)
+    }
+
+    /// What a hit means beside its answer.
+    fn let_in(&self, method: &Method, target: &Uri, parsed: &FilterRequest<'_>, began: Instant) {
         self.listen_to(method, target, parsed, StatusCode::ACCEPTED);
         if self.report.is_some() {
             self.note(parsed, method, target, Outcome::Hit, began, began.elapsed());
         }
-        Some(found)
+    }
+
+    /// The answer of a decision that was found.
+    fn answer_hit(&self, found: &Found, headers: HeaderMap, began: Instant) -> Response<Body> {
+        let response = reply::hit(&found.decision, headers);
+        self.metrics.hit(found.caller.label, began.elapsed());
+        response
     }
 
     /// Adds the call to the report of what requests cost, if there is one.
@@ -273,13 +287,12 @@ impl<U: AuthModule> Filter<U> {
         match first_chunk(body).await {
             FirstChunk::Body(body) => self.pass_through(&parts, body, Bypass::Body, began).await,
             FirstChunk::Empty { seen_late } => {
-                // The body was not known to be empty when the cache was asked first.
+                // The body was not known to be empty when the request came; time has passed since.
+                let looked = Instant::now();
                 if seen_late
-                    && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began)
+                    && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began, looked)
                 {
-                    let response = reply::hit(&found.decision, parts.headers.clone());
-                    self.metrics.hit(found.caller.label, began.elapsed());
-                    return response;
+                    return self.answer_hit(&found, parts.headers.clone(), began);
                 }
                 self.miss(&parts, &parsed, began).await
             }
@@ -457,19 +470,32 @@ impl<U: AuthModule> Filter<U> {
 }
 
 impl Filter {
-    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here.
+    /// Asks upstream's health with a probe of our own, to find out whether its address leads back here. Asks until there
+    /// is an answer: an address that leads here through a Service is refused until this process is ready.
     pub async fn probe_upstream(&self) {
-        match self.upstream.probe(&self.probe).await {
-            Ok(status) if status == StatusCode::LOOP_DETECTED => {
-                tracing::error!(
-                    "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
-                );
+        let mut said = false;
+        loop {
+            match self.upstream.probe(&self.probe).await {
+                Ok(status) if status == StatusCode::LOOP_DETECTED => {
+                    tracing::error!(
+                        "AUTH_SIDECAR_UPSTREAM_URL leads to the filter port of an auth sidecar, not to mod-authtoken"
+                    );
+                    return;
+                }
+                Ok(status) => {
+                    tracing::info!(status = status.as_u16(), "the auth module answers");
+                    return;
+                }
+                Err(error) if !said => {
+                    said = true;
+                    tracing::warn!(
+                        cause = error.cause().as_str(),
+                        "the auth module does not answer yet; requests will be tried all the same"
+                    );
+                }
+                Err(_) => {}
             }
-            Ok(status) => tracing::info!(status = status.as_u16(), "the auth module answers"),
-            Err(error) => tracing::warn!(
-                cause = error.cause().as_str(),
-                "the auth module does not answer yet; requests will be tried all the same"
-            ),
+            tokio::time::sleep(PROBE_PAUSE).await;
         }
     }
 

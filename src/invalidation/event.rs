@@ -210,6 +210,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table")]
     fn every_event_of_the_table_is_known_by_its_exact_shape() {
         let cases = [
             ("PUT", "/users/{id}", Event::UserChange, user()),

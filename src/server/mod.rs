@@ -14,6 +14,7 @@ use crate::filter::{Answering, Filter};
 use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
 use http::Request;
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -180,9 +181,10 @@ impl Server {
         probing.abort();
         housekeeping.abort();
         admin_stop.send_replace(true);
-        match admin.await {
-            Ok(served) => served.map_err(ServerError::Admin),
-            Err(_) => Ok(()),
+        // A client that never ends its request must not keep the process from ending.
+        match tokio::time::timeout(LAST_ANSWERS, admin).await {
+            Ok(Ok(served)) => served.map_err(ServerError::Admin),
+            Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
 }
@@ -200,7 +202,9 @@ async fn accept(listener: &TcpListener, filter: &Arc<Filter>, graceful: &Gracefu
         .max_headers(MOST_HEADERS)
         .title_case_headers(true)
         .auto_date_header(false)
-        .pipeline_flush(true);
+        // Answers are copied into one buffer and written once. Not `pipeline_flush`, which does so too: it keeps an
+        // answer back for as long as the beginning of the next request is there.
+        .writev(false);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => serve(&server, stream, filter, graceful),
@@ -227,7 +231,7 @@ fn serve(
     let service = {
         let filter = filter.clone();
         service_fn(move |request: Request<Incoming>| {
-            if fragment.get() {
+            if fragment.at_head(!request.body().is_end_stream()) {
                 return Answering::bad_target();
             }
             filter.call(request.map(Body::from))
@@ -291,5 +295,72 @@ async fn keep_house(filter: Arc<Filter>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PREFIX;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn an_upstream_that_leads_back_here_is_found_although_it_did_not_answer_at_first() {
+        let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = format!("http://{}", place.local_addr().unwrap());
+        let settings = [
+            ("UPSTREAM_URL", upstream.as_str()),
+            ("LISTEN", "127.0.0.1:0"),
+            ("ADMIN_LISTEN", "127.0.0.1:0"),
+        ];
+        let pairs = settings.map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()));
+        let server = Server::bind(Config::from_pairs(pairs).unwrap())
+            .await
+            .unwrap();
+        let (filter, address) = (server.filter.clone(), server.filter_addr());
+        let running = tokio::spawn(server.run(std::future::pending()));
+
+        // The first connection is closed at once; those after it go to the filter port.
+        drop(place.accept().await.unwrap());
+        let (mut client, _) = place.accept().await.unwrap();
+        let mut back = TcpStream::connect(address).await.unwrap();
+        // Ends with an error as soon as one of them closes.
+        let _ = tokio::time::timeout(
+            Duration::from_secs(5),
+            tokio::io::copy_bidirectional(&mut client, &mut back),
+        )
+        .await;
+
+        assert!(filter.looped());
+        running.abort();
+    }
+
+    #[tokio::test]
+    async fn an_admin_client_that_never_ends_its_request_keeps_nobody_from_stopping() {
+        let settings = [
+            ("UPSTREAM_URL", "http://127.0.0.1:1"),
+            ("LISTEN", "127.0.0.1:0"),
+            ("ADMIN_LISTEN", "127.0.0.1:0"),
+        ];
+        let pairs = settings.map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()));
+        let server = Server::bind(Config::from_pairs(pairs).unwrap())
+            .await
+            .unwrap();
+        let admin = server.admin_addr();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        let mut client = TcpStream::connect(admin).await.unwrap();
+        client
+            .write_all(b"GET /health/live HTTP/1.1\r\nHo")
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+
+        stop.send(()).unwrap();
+
+        let ended = tokio::time::timeout(Duration::from_secs(10), running).await;
+        assert!(ended.unwrap().unwrap().is_ok());
     }
 }

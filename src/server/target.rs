@@ -2,8 +2,8 @@
 //!
 //! `#` has no place in a request target (RFC 9112, 3.2); asked about less than what came, the auth module might say yes
 //! to something else: `/admin/health#/../users` would become its health route. The bytes are looked at as they come
-//! in, since nobody sees them later. What is found too often (a body line that looks like a request line) is refused,
-//! never let in.
+//! in, since nobody sees them later. The trap: a body's bytes come the same way, and what looks like a request line in
+//! one must not be held against the next request on the connection, which is somebody else's.
 
 use std::io;
 use std::pin::Pin;
@@ -14,11 +14,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Whether a target with a fragment came in on a connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FragmentSeen(Arc<AtomicBool>);
+pub(super) struct FragmentSeen(Arc<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    fragment: AtomicBool,
+    /// Whether the request at hand has a body.
+    body: AtomicBool,
+}
 
 impl FragmentSeen {
-    pub(super) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// To be asked once for each request, as soon as its head is there. `body` is whether one follows.
+    ///
+    /// Okapi sends the next request when it has this one's answer: what comes in before the answer leaves is this
+    /// one's body, and is forgotten then. After a request without body nothing is, so that a next request which does
+    /// not wait is looked at all the same.
+    pub(super) fn at_head(&self, body: bool) -> bool {
+        self.0.body.store(body, Ordering::Relaxed);
+        self.0.fragment.load(Ordering::Relaxed)
+    }
+
+    /// Whether what came in so far was a body's, and is to be forgotten.
+    fn answering_a_body(&self) -> bool {
+        self.0.body.load(Ordering::Relaxed)
     }
 }
 
@@ -38,6 +56,14 @@ impl<S> Watched<S> {
             seen,
         }
     }
+
+    /// Some of an answer leaves.
+    fn answering(&mut self) {
+        if self.seen.answering_a_body() {
+            self.lines = Lines::default();
+            self.seen.0.fragment.store(false, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -50,7 +76,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         let new = &buffer.filled()[before..];
         if !new.is_empty() && self.lines.show_fragment(new) {
-            self.seen.0.store(true, Ordering::Relaxed);
+            self.seen.0.fragment.store(true, Ordering::Relaxed);
         }
         read
     }
@@ -62,6 +88,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.answering();
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -70,6 +97,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.answering();
         Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
     }
 
@@ -141,6 +169,7 @@ fn is_request_line(line: &[u8]) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn shown(parts: &[&[u8]]) -> bool {
         let mut lines = Lines::default();
@@ -156,6 +185,39 @@ mod tests {
         assert!(shown(&[DIRTY]));
         assert!(shown(&[b"GET /# HTTP/1.0\n"]));
         assert!(!shown(&[b"{\"a\":\"#\"}"]));
+    }
+
+    const BODY: &[u8] =
+        b"POST /token HTTP/1.1\r\nContent-Length: 20\r\n\r\nx# HTTP/1.1\n{\"a\":\"#\"}";
+
+    /// What each head is told when these requests come one after the other, each after the answer before it.
+    async fn told(requests: &[(&[u8], bool)]) -> Vec<bool> {
+        let (mut client, server) = tokio::io::duplex(1_024);
+        let seen = FragmentSeen::default();
+        let mut server = Watched::new(server, seen.clone());
+        let mut told = Vec::new();
+        for (bytes, body) in requests {
+            client.write_all(bytes).await.unwrap();
+            let mut buffer = vec![0; bytes.len()];
+            server.read_exact(&mut buffer).await.unwrap();
+            told.push(seen.at_head(*body));
+            server.write_all(b"answer").await.unwrap();
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn a_body_is_not_held_against_the_next_request() {
+        let told = told(&[(BODY, true), (CLEAN, false), (DIRTY, false)]).await;
+
+        assert_eq!(told[1..], [false, true]);
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_request_without_body_is_never_forgotten() {
+        let two = [CLEAN, DIRTY].concat();
+
+        assert_eq!(told(&[(&two, false), (CLEAN, false)]).await, [true, true]);
     }
 
     proptest! {

@@ -96,7 +96,7 @@ mod tests {
         let timer = ConnectionTimer::default();
         let began = Instant::now();
         {
-            let mut late = timer.sleep(Duration::from_secs(60));
+            let mut late = timer.sleep(Duration::from_mins(1));
             let polled = std::future::poll_fn(|context| Poll::Ready(late.as_mut().poll(context)));
             assert!(polled.await.is_pending());
         }

@@ -15,7 +15,7 @@ use crate::headers;
 use crate::metrics::{Call, FailureCause, Metrics, Retry};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, request};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -48,6 +48,9 @@ pub enum UpstreamError {
     /// The answer is no HTTP/1.1.
     #[error("the answer is no HTTP")]
     Protocol(#[source] hyper::Error),
+    /// The answer is 101, though nothing that goes up asks for another protocol.
+    #[error("the answer switches to another protocol")]
+    Switched,
     /// The answer is larger than anybody would accept.
     #[error("the answer is too large")]
     TooLarge,
@@ -64,7 +67,7 @@ impl UpstreamError {
             Self::ConnectTimeout => FailureCause::ConnectTimeout,
             Self::Timeout => FailureCause::Timeout,
             Self::Closed(_) => FailureCause::Closed,
-            Self::Protocol(_) => FailureCause::Protocol,
+            Self::Protocol(_) | Self::Switched => FailureCause::Protocol,
             Self::TooLarge => FailureCause::TooLarge,
             Self::Drained => FailureCause::Drained,
         }
@@ -305,6 +308,9 @@ impl Upstream {
             .await
             .map_err(|_| UpstreamError::Timeout)?
             .map_err(UpstreamError::from_hyper)?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(UpstreamError::Switched);
+        }
         self.pool.give_back(connection);
         Ok(response)
     }
@@ -313,7 +319,7 @@ impl Upstream {
     ///
     /// # Errors
     /// [`UpstreamError`].
-    pub async fn probe(&self, probe: &HeaderValue) -> Result<http::StatusCode, UpstreamError> {
+    pub async fn probe(&self, probe: &HeaderValue) -> Result<StatusCode, UpstreamError> {
         let mut headers = HeaderMap::new();
         headers.insert(headers::PROBE, probe.clone());
         let target = Uri::from_static("/admin/health");

@@ -83,7 +83,7 @@ impl Sidecar {
         if let Some(bearer) = bearer {
             request
                 .headers
-                .push("Authorization", &format!("Bearer {bearer}"));
+                .push("Authorization", format!("Bearer {bearer}"));
         }
         raw::ask(self.admin, &request).await.expect("an answer")
     }

@@ -203,16 +203,13 @@ async fn check(stage: &Stage, row: &Row, how: &str) {
     assert!(!stage.hits(&stage.victim).await, "{name}: the victim's");
 
     let held = stage.sidecar.sum("auth_sidecar_held_answers_total{").await;
-    match row.hold {
-        Some(kind) => {
-            assert!(stage.held(kind).await >= 1.0, "{name}: held as {kind}");
-            assert_eq!(stage.held(kind).await, held, "{name}: held as {kind} alone");
-            assert!(!stage.hits(&stage.victim).await, "{name}: held");
-        }
-        None => {
-            assert_eq!(held, 0.0, "{name}: nothing is held");
-            assert!(stage.hits(&stage.victim).await, "{name}: stored anew");
-        }
+    if let Some(kind) = row.hold {
+        assert!(stage.held(kind).await >= 1.0, "{name}: held as {kind}");
+        assert_eq!(stage.held(kind).await, held, "{name}: held as {kind} alone");
+        assert!(!stage.hits(&stage.victim).await, "{name}: held");
+    } else {
+        assert_eq!(held, 0.0, "{name}: nothing is held");
+        assert!(stage.hits(&stage.victim).await, "{name}: stored anew");
     }
 }
 

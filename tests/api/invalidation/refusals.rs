@@ -100,7 +100,7 @@ async fn a_refusal_of_another_question_ends_nothing() {
 
 /// Makes the auth module forget, as an hour would, and nothing else.
 fn upstream_forgets(stage: &Stage) {
-    stage.standin.clock().advance(Duration::from_secs(120));
+    stage.standin.clock().advance(Duration::from_mins(2));
 }
 
 #[tokio::test]

@@ -197,6 +197,7 @@ pub struct Control {
 
 #[derive(Default)]
 struct Inner {
+    next_connection: u64,
     calls: Calls,
     log: VecDeque<Seen>,
     scripts: Vec<Script>,
@@ -298,11 +299,12 @@ impl Control {
         self.total.send_replace(total);
     }
 
-    /// Counts a connection; its number.
+    /// Counts a connection; its number, which no other has, whatever is forgotten.
     pub fn connected(&self) -> u64 {
         let mut inner = self.inner();
         inner.calls.connections += 1;
-        inner.calls.connections
+        inner.next_connection += 1;
+        inner.next_connection
     }
 
     /// The counts so far.
