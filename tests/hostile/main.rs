@@ -1,0 +1,19 @@
+//! Input that means harm: bytes made to be read in two ways, tokens that claim what they are not, lists built to collide,
+//! floods. `PROPTEST_CASES=100000 cargo test --release --test hostile parsers` looks at the parsers for longer.
+
+#[allow(
+    dead_code,
+    clippy::needless_borrows_for_generic_args,
+    reason = "the harness serves another binary first"
+)]
+#[path = "../api/harness.rs"]
+mod harness;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod claims;
+mod crowd;
+mod parsers;
+mod purge;
+mod recorder;
+mod smuggling;
