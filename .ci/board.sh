@@ -51,7 +51,7 @@ start sidecar env AUTH_SIDECAR_UPSTREAM_URL="http://127.0.0.1:$upstream" AUTH_SI
     AUTH_SIDECAR_REVOCATION_UPSTREAM_REFRESH=one "$sidecar"
 check "board: the sidecar starts" until_answers "http://127.0.0.1:$admin/health/ready" || summary
 start gateway "$python/python" deploy/compose/gateway.py --sidecar "http://127.0.0.1:$filter" --recordings tests/golden \
-    --metrics "127.0.0.1:$okapi" --okapi-cache 5 --event-every 5
+    --metrics "127.0.0.1:$okapi" --okapi-cache 2 --event-every 5
 cat > "$work/prometheus.yml" << CONFIG
 global: {scrape_interval: 1s, evaluation_interval: 5s}
 rule_files: [$PWD/deploy/prometheus/alerts.yaml]
@@ -62,13 +62,13 @@ CONFIG
 start prometheus prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --web.listen-address="127.0.0.1:$prometheus"
 check "board: Prometheus starts" until_answers "http://127.0.0.1:$prometheus/-/ready" || summary
 
-# Half-way mod-authtoken is away for three seconds, and somebody empties the cache.
-sleep $((seconds / 2))
+# After a third of the time mod-authtoken is away for three seconds, and somebody empties the cache.
+sleep $((seconds / 3))
 kill "$auth_module"
 sleep 3
 stand_in
 check "board: a purge by hand" curl -sSf -X DELETE -H 'Authorization: Bearer '"$secret" "http://127.0.0.1:$admin/cache"
-sleep $((seconds / 2))
+sleep $((seconds - seconds / 3))
 
 # The absence is to be noticed; a slow answer may be the machine's fault. Nothing else happened.
 "$python/python" deploy/check_expressions.py --url "http://127.0.0.1:$prometheus" --metrics "http://127.0.0.1:$admin/metrics" \

@@ -20,7 +20,7 @@ import time
 import urllib.parse
 
 MODULE = "mod-authtoken-2.17.0"
-# Changes of one user; the others void a whole tenant and come one time in ten.
+# Changes of one user; the others void a whole tenant and come one time in twenty.
 OF_A_USER = {"grant by user id", "revoke by user id, query first", "update user"}
 OF_A_TENANT = {"create permission set", "change permission set", "enable a module"}
 # Not played: it would make the auth module forget everything once a second.
@@ -137,10 +137,10 @@ def aside(gateway, recordings, pause):
 
 
 def changes(recordings):
-    """Nine changes of a user, then one of a tenant."""
+    """Nineteen changes of a user, then one of a tenant."""
     of_users = itertools.cycle([r for r in recordings if r.scenario in OF_A_USER])
     of_tenants = itertools.cycle([r for r in recordings if r.scenario in OF_A_TENANT])
-    return [next(of_tenants if number % 10 == 9 else of_users) for number in range(40)]
+    return [next(of_tenants if number % 20 == 19 else of_users) for number in range(60)]
 
 
 def serve_metrics(address, metrics):
