@@ -19,8 +19,10 @@ pub struct Wish {
     pub head: bool,
     /// The tick of the latest revocation that reaches who asks: older questions are not joined.
     pub not_before: Tick,
-    /// Questions asked before this are not joined either (during a hold, those over a second old).
-    pub not_asked_before: MonoMillis,
+    /// Whether a hold runs: then nobody joins a question that is not young, nor later one that was asked in a hold.
+    pub held: bool,
+    /// Questions asked at this time or later are young.
+    pub young_from: MonoMillis,
     /// Whether it has leave to carry the refresh header: leave is counted and rare, so the call is made.
     pub refresh: bool,
 }
@@ -38,6 +40,7 @@ type Shard<T> = HashMap<Box<[u8]>, Vec<Arc<Flight<T>>>, ahash::RandomState>;
 struct Flight<T> {
     asked: Asked,
     head: bool,
+    held: bool,
     refused: AtomicBool,
     outcome: watch::Receiver<Option<T>>,
 }
@@ -150,6 +153,7 @@ impl<T> Flights<T> {
         let flight = Arc::new(Flight {
             asked,
             head: wish.head,
+            held: wish.held,
             refused: AtomicBool::new(false),
             outcome: receiver,
         });
@@ -172,7 +176,7 @@ impl<T> Flight<T> {
     fn serves(&self, wish: Wish) -> bool {
         self.head == wish.head
             && self.asked.tick >= wish.not_before
-            && self.asked.at >= wish.not_asked_before
+            && (self.asked.at >= wish.young_from || !(self.held || wish.held))
             && !wish.refresh
             // Who comes after a known no must not get the yes of a question that was asked before it.
             && !self.refused.load(Ordering::SeqCst)
@@ -244,7 +248,8 @@ mod tests {
     const WISH: Wish = Wish {
         head: false,
         not_before: 0,
-        not_asked_before: 0,
+        held: false,
+        young_from: 0,
         refresh: false,
     };
 
@@ -335,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn head_refresh_and_age_keep_flights_apart() {
+    fn head_and_refresh_keep_flights_apart() {
         let flights = Arc::<Flights<u32>>::default();
         let _lead = lead(&flights, WISH, asked(0, 1_000));
 
@@ -350,16 +355,30 @@ mod tests {
             )
             .is_none()
         );
-        assert!(
-            join(
-                &flights,
-                Wish {
-                    not_asked_before: 1_001,
-                    ..WISH
-                }
-            )
-            .is_none()
-        );
+    }
+
+    #[test]
+    fn in_a_hold_and_out_of_it_only_a_young_question_is_joined() {
+        for (asked_held, wish_held, young_from, joined) in [
+            (false, false, 1_001, true),
+            (false, true, 1_001, false),
+            (true, false, 1_001, false),
+            (true, true, 1_000, true),
+        ] {
+            let flights = Arc::<Flights<u32>>::default();
+            let first = Wish {
+                held: asked_held,
+                ..WISH
+            };
+            let _lead = lead(&flights, first, asked(0, 1_000));
+
+            let wish = Wish {
+                held: wish_held,
+                young_from,
+                ..WISH
+            };
+            assert_eq!(join(&flights, wish).is_some(), joined);
+        }
     }
 
     #[test]

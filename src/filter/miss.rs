@@ -19,7 +19,7 @@ use http::{HeaderValue, Method, Response, StatusCode, Uri, request};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// During a hold, questions older than this are not joined, in milliseconds.
+/// In a hold, questions older than this are not joined, in milliseconds.
 const HELD_JOIN: u64 = 1_000;
 
 /// What a flight brought back.
@@ -201,11 +201,11 @@ impl<U: AuthModule> Filter<U> {
     }
 
     fn wish(&self, errand: &Errand, asked: Asked) -> Wish {
-        let held = self.revocations.held(errand.subject(), asked.at);
         Wish {
             head: errand.head.method == Method::HEAD,
             not_before: self.revocations.latest(errand.subject()),
-            not_asked_before: held.map_or(0, |_| asked.at.saturating_sub(HELD_JOIN)),
+            held: self.revocations.held(errand.subject(), asked.at).is_some(),
+            young_from: asked.at.saturating_sub(HELD_JOIN),
             refresh: errand.refresh.is_some(),
         }
     }

@@ -120,8 +120,13 @@ impl Traffic {
         self.holds.len() < 200 && scopes.len() <= 2 && !wasted
     }
 
-    /// Whether the tenant's users asked often enough for both refreshes of a set's hold to go out in time.
-    fn busy(&self, tenant: usize, refresh_from: Millis) -> bool {
+    /// Whether the tenant's users asked often enough for both refreshes of a set's hold to go out in time, and no later event
+    /// made it begin anew.
+    fn busy(&self, tenant: usize, announced: Millis, refresh_from: Millis) -> bool {
+        let anew = |held: &Held| held.scope == (tenant, None, true) && held.from > announced;
+        if self.holds.iter().any(anew) {
+            return false;
+        }
         let first_from = |from: Millis| {
             self.asked[tenant]
                 .iter()
@@ -229,9 +234,11 @@ impl Law<'_> {
                 Some(announced)
                     if self.prompt(case, announced)
                         && plan.longest_question() <= 150
-                        && self
-                            .traffic
-                            .busy(token.tenant, announced + plan.hold + SET_MEMORY + 1_000) =>
+                        && self.traffic.busy(
+                            token.tenant,
+                            announced,
+                            announced + plan.hold + SET_MEMORY + 1_000,
+                        ) =>
                 {
                     Latest(loss.ended + plan.hold + PROMPT_SET, Bound::SetPrompt)
                 }

@@ -340,7 +340,12 @@ impl World {
         };
         let (one, all) = (Reach::User(tenant, user), Reach::Tenant(tenant));
         let assigned = |value| vec![Change::Assigned(tenant, user, name, value)];
-        match self.dice.below(16) {
+        let row = if self.plan.sets && self.dice.per_mille(800) {
+            12
+        } else {
+            self.dice.below(18)
+        };
+        match row {
             0..=2 => {
                 let activity = if self.dice.per_mille(600) {
                     Activity::Active
@@ -394,11 +399,11 @@ impl World {
                 let line = (Method::POST, format!("/perms/users/{own_id}/permissions"));
                 (assigned(true), one, None, line)
             }
-            12 | 13 => {
+            12..=15 => {
                 let line = (Method::PUT, format!("/perms/permissions/{own_id}"));
                 (self.set_change(tenant), all, Some(Memory::Set), line)
             }
-            14 => {
+            16 => {
                 let line = (Method::POST, "/_/tenantpermissions".to_owned());
                 (self.set_change(tenant), all, Some(Memory::Set), line)
             }
@@ -412,8 +417,12 @@ impl World {
 
     fn set_change(&mut self, tenant: usize) -> Vec<Change> {
         let set = self.dice.index(SETS);
-        let permission = self.dice.index(PERMISSIONS - 1);
-        let value = self.dice.per_mille(600);
+        // Mostly the one that some users have by this set alone.
+        let permission = match self.dice.below(3) {
+            0 => self.dice.index(PERMISSIONS - 1),
+            _ => set + 1,
+        };
+        let value = self.dice.per_mille(550);
         vec![Change::Part(tenant, set, permission, value)]
     }
 

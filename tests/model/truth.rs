@@ -193,7 +193,7 @@ impl User {
         let has = |name: usize| match name {
             ADMINISTRATION => user == 0,
             name if name < PERMISSIONS => name != user,
-            set => !(set + user).is_multiple_of(3),
+            _ => user != 0,
         };
         Self {
             id: format!("{user}0000000-0000-4000-8000-00000000000{tenant}"),

@@ -119,7 +119,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let plan = Plan::draw(&mut dice);
+        let plan = Plan::draw(seed, &mut dice);
         let platform = Platform::new(plan.clone(), Dice::new(dice.next()));
         let platform = Arc::new(Mutex::new(platform));
         let (filter, clock) = sidecar(&plan, &platform, 0, WALL_START);
