@@ -68,60 +68,81 @@ impl Figures {
     }
 }
 
-/// Lets all librarians do `work` so many times at once, each in a thread of its own. `module_time` is what a module takes
-/// for each call besides its auth. The figures come in the order of `work`.
-pub(crate) fn at_once(
-    auth: SocketAddr,
-    librarians: &[Librarian],
-    work: &[&Work],
-    times: u32,
-    module_time: Duration,
-) -> Outcome<Vec<Figures>> {
-    let all = std::thread::scope(|scope| {
-        let desks: Vec<_> = (0..)
-            .zip(librarians)
-            .map(|(place, librarian)| {
-                scope.spawn(move || {
-                    // Spread over the time of one call.
-                    std::thread::sleep(module_time * place / 20);
-                    one_desk(auth, librarian, work, times, module_time)
-                })
-            })
-            .collect();
-        desks
-            .into_iter()
-            .map(|desk| desk.join().map_err(|_| "a desk broke down")?)
-            .collect::<Outcome<Vec<_>>>()
-    })?;
-    let none = vec![Figures::default(); work.len()];
-    Ok(all.into_iter().fold(none, |sum, one| {
-        sum.into_iter().zip(one).map(|(a, b)| a.and(b)).collect()
-    }))
+/// How long librarians go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Long {
+    /// Each does each kind of work so many times.
+    Times(u32),
+    /// Each begins anew until so much time has passed.
+    Over(Duration),
 }
 
-fn one_desk(
-    auth: SocketAddr,
-    librarian: &Librarian,
-    work: &[&Work],
-    times: u32,
-    module_time: Duration,
-) -> Outcome<Vec<Figures>> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let mut gateway = Gateway {
-        connection: runtime.block_on(Connection::open(auth))?,
-        runtime,
-        module_time,
-    };
-    let mut figures = vec![Figures::default(); work.len()];
-    for _ in 0..times {
-        for (sum, work) in figures.iter_mut().zip(work) {
-            *sum = sum.and(gateway.carry_out(work, librarian)?);
-            if !module_time.is_zero() {
-                std::thread::sleep(PAUSE);
+/// A shift at the desks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shift {
+    /// Where the gateway asks before each call.
+    pub(crate) auth: SocketAddr,
+    /// What a module takes for each call besides its auth.
+    pub(crate) module_time: Duration,
+    /// How long it is.
+    pub(crate) long: Long,
+}
+
+impl Shift {
+    /// Lets all librarians do `work`, each in a thread of its own. The figures come in the order of `work`.
+    pub(crate) fn work(self, librarians: &[Librarian], work: &[&Work]) -> Outcome<Vec<Figures>> {
+        let all = std::thread::scope(|scope| {
+            let desks: Vec<_> = (0..)
+                .zip(librarians)
+                .map(|(place, librarian)| {
+                    scope.spawn(move || {
+                        // Spread over the time of one call.
+                        std::thread::sleep(self.module_time * place / 20);
+                        self.at_one_desk(librarian, work)
+                    })
+                })
+                .collect();
+            desks
+                .into_iter()
+                .map(|desk| desk.join().map_err(|_| "a desk broke down")?)
+                .collect::<Outcome<Vec<_>>>()
+        })?;
+        let none = vec![Figures::default(); work.len()];
+        Ok(all.into_iter().fold(none, |sum, one| {
+            sum.into_iter().zip(one).map(|(a, b)| a.and(b)).collect()
+        }))
+    }
+
+    fn at_one_desk(self, librarian: &Librarian, work: &[&Work]) -> Outcome<Vec<Figures>> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let mut gateway = Gateway {
+            connection: runtime.block_on(Connection::open(self.auth))?,
+            runtime,
+            module_time: self.module_time,
+        };
+        let mut figures = vec![Figures::default(); work.len()];
+        let began = Instant::now();
+        let mut rounds = 0;
+        while self.long.goes_on(rounds, began) {
+            for (sum, work) in figures.iter_mut().zip(work) {
+                *sum = sum.and(gateway.carry_out(work, librarian)?);
+                if !self.module_time.is_zero() {
+                    std::thread::sleep(PAUSE);
+                }
             }
+            rounds += 1;
+        }
+        Ok(figures)
+    }
+}
+
+impl Long {
+    fn goes_on(self, rounds: u32, began: Instant) -> bool {
+        match self {
+            Self::Times(times) => rounds < times,
+            Self::Over(time) => began.elapsed() < time,
         }
     }
-    Ok(figures)
 }
 
 /// One librarian's way through the gateway.

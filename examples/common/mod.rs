@@ -8,6 +8,7 @@
 //! | `platform.rs` | stand-in auth module, small Okapi, network and sidecar, put together |
 //! | `desk.rs` | what a check-out and a check-in ask the auth module |
 //! | `load.rs` | librarians at their desks, all at once, and what they measure |
+//! | `office.rs` | a day's work without a sidecar, with a cold and with a warm one |
 //! | `original.rs` | the published figures that ours are set beside |
 //! | `table.rs` | columns that line up |
 //!
@@ -20,6 +21,7 @@
 pub(crate) mod desk;
 pub(crate) mod load;
 pub(crate) mod network;
+pub(crate) mod office;
 pub(crate) mod original;
 pub(crate) mod part;
 pub(crate) mod platform;

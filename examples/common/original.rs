@@ -1,7 +1,7 @@
 //! What FOLIO and Apache Knox published, to be set beside our own figures.
 //!
 //! FOLIO: wiki page "MODAT-80/83 - Auth Performance Improvements" (check-out `co_test02_7` of the baseline, its theory, and the
-//! test with 8 users). Knox: the pull request of KNOX-2136.
+//! test with 8 users). Knox: the pull requests of KNOX-2134 and KNOX-2136.
 
 use std::time::Duration;
 
@@ -56,3 +56,15 @@ pub(crate) const MODULE_PROCESSOR_8: f64 = 0.25;
 pub(crate) fn module_time() -> Duration {
     CHECK_OUT.total.saturating_sub(CHECK_OUT.auth) / CHECK_OUT.calls
 }
+
+/// Milliseconds for adding 200 aliases to Knox and getting them again, without and with its cache (KNOX-2134).
+pub(crate) const KNOX_200: [[u32; 10]; 2] = [
+    [
+        30_841, 31_335, 32_762, 31_646, 31_736, 31_641, 31_204, 34_219, 33_720, 33_297,
+    ],
+    [
+        16_715, 16_265, 17_469, 17_312, 17_482, 20_990, 17_343, 19_637, 19_240, 17_705,
+    ],
+];
+/// What was gained at 200 and 500 aliases in five rounds, in percent, from and to (KNOX-2136).
+pub(crate) const KNOX_GAIN: (u32, u32) = (40, 45);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::Outcome;
 use crate::common::desk::{Librarian, Work};
-use crate::common::load;
+use crate::common::load::{Long, Shift};
 use crate::common::platform::{Distances, Place, Platform};
 use crate::common::table::Table;
 
@@ -141,8 +141,13 @@ fn counted(
     what: &'static str,
     wanted: u64,
 ) -> Outcome<Count> {
-    let (work, entry) = (Work::check_out()?, platform.entry()?);
-    let act = || load::at_once(entry, librarians, &[&work], 1, Duration::ZERO);
+    let work = Work::check_out()?;
+    let shift = Shift {
+        auth: platform.entry()?,
+        module_time: Duration::ZERO,
+        long: Long::Times(1),
+    };
+    let act = || shift.work(librarians, &[&work]);
     let (_, effort) = platform.measure(act)?;
     Ok(Count {
         what,

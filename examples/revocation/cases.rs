@@ -26,7 +26,7 @@ pub(crate) enum Announced {
     System(&'static str, &'static str),
     /// By the user's own logout from everywhere.
     LogOut,
-    /// Not at all; later an administrator sends `Authtoken-Refresh-Cache: true`, and that counts as the end of the write.
+    /// By an administrator's `Authtoken-Refresh-Cache: true`.
     RefreshHeader,
     /// Not at all: the auth module restarts with another signing key.
     NewKey,
@@ -41,8 +41,6 @@ pub(crate) enum Sign {
     Refused,
     /// A yes.
     LetIn,
-    /// The auth module is asked again, whatever it says.
-    AskedAnew,
 }
 
 /// Whose token the user works with.
@@ -78,6 +76,10 @@ pub(crate) struct Case {
     pub(crate) company: Company,
     /// What shows it.
     pub(crate) sign: Sign,
+    /// Whether the write happened unseen before the announcement, whose answer then counts as its end.
+    pub(crate) written_before: bool,
+    /// Whether the auth module asks anew each time: what is seen is then the sidecar's share alone.
+    pub(crate) forgetful: bool,
     /// The write.
     pub(crate) change: fn(&mut World),
     /// How much slower than others it is sampled.
@@ -98,6 +100,8 @@ impl Case {
             announced,
             company: Company::Quiet,
             sign: Sign::Refused,
+            written_before: false,
+            forgetful: false,
             change,
             pace: 1,
             promised: None,
@@ -110,6 +114,15 @@ impl Case {
     const fn within(self, one: u32, many: u32) -> Self {
         Self {
             promised: Some([one, many]),
+            ..self
+        }
+    }
+
+    /// What the sidecar keeps of an auth module that remembers nothing: the user's permission went unseen just before.
+    const fn of_ours_alone(self) -> Self {
+        Self {
+            written_before: true,
+            forgetful: true,
             ..self
         }
     }
@@ -297,27 +310,26 @@ pub(crate) const CASES: [Case; 19] = [
             |world| world.set_consortium(OTHER_TENANT, false),
         )
     },
-    Case {
-        sign: Sign::AskedAnew,
-        ..Case::new(
-            "module enabled: POST /_/tenant (asked anew)",
-            Announced::System("POST", "/_/tenant"),
-            |_| {},
-        )
-    },
-    Case {
-        sign: Sign::AskedAnew,
-        ..Case::new(
-            "logout: POST /token/invalidate-all (asked anew)",
-            Announced::LogOut,
-            |_| {},
-        )
-    },
     Case::new(
-        "unseen revocation, then Authtoken-Refresh-Cache: true",
-        Announced::RefreshHeader,
+        "module enabled: POST /_/tenant (our share alone)",
+        Announced::System("POST", "/_/tenant"),
         revoke,
-    ),
+    )
+    .of_ours_alone(),
+    Case::new(
+        "logout: POST /token/invalidate-all (our share alone)",
+        Announced::LogOut,
+        revoke,
+    )
+    .of_ours_alone(),
+    Case {
+        written_before: true,
+        ..Case::new(
+            "unseen revocation, then Authtoken-Refresh-Cache: true",
+            Announced::RefreshHeader,
+            revoke,
+        )
+    },
     Case::new(
         "new signing key, a user who always asks the same",
         Announced::NewKey,

@@ -10,17 +10,17 @@ use tokio::time::Instant;
 
 use super::cases::{CASES, Case, Sign};
 use super::stage::SetUp;
-use super::trial::{self, Lag, Steps};
+use super::trial::{self, Lag, Since, Steps};
 use crate::common::Outcome;
 use crate::common::table::Table;
 
-/// How long people have been at work when the write is announced: what the auth module remembers is then of every age.
-const LEADS: [Duration; 5] = [
-    Duration::ZERO,
-    Duration::from_secs(1),
-    Duration::from_secs(20),
-    Duration::from_secs(40),
-    Duration::from_secs(58),
+/// Since when people are at work: what the auth module remembers at the write's end is then of every age.
+const SINCE: [Since; 5] = [
+    Since::JustNow,
+    Since::Before(Duration::from_secs(1)),
+    Since::Before(Duration::from_secs(20)),
+    Since::Before(Duration::from_secs(40)),
+    Since::Before(Duration::from_secs(58)),
 ];
 /// The steps of what is printed.
 const FINE: Steps = Steps {
@@ -42,15 +42,15 @@ const DRIFT: Duration = Duration::from_millis(200);
 struct Job {
     case: usize,
     set_up: usize,
-    lead: usize,
+    since: usize,
     fine: bool,
 }
 
 /// One cell of the tables.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// By lead, fine and coarse.
-    lags: [[Option<Lag>; 2]; LEADS.len()],
+    /// By beginning, fine and coarse.
+    lags: [[Option<Lag>; 2]; SINCE.len()],
 }
 
 /// Runs and prints; fails if a promise was broken. Progress goes to standard error.
@@ -75,13 +75,14 @@ pub(crate) fn run(only: &str) -> Outcome<()> {
         "one, many, off: REVOCATION_UPSTREAM_REFRESH (many: two auth modules take turns); not listening: REVOCATION_LISTEN=false.\n\
          All other settings as they come: ttl 60 s (without jitter, so the longest), refresh-ahead at 0.8 of it.\n\
          The auth module remembers users and permissions for 60 s, a module's sets for 300 s; mod-permissions its sets for 30 s.\n\
-         Worst of {} runs: the user had been at work for {} s when the write was announced. A write takes 1 s.\n\
+         Worst of {} runs: the user began to work just before the end of the write, or 1, 20, 40, 58 s before its\n\
+         announcement. A write takes 1 s.\n\
          0: the first request after the write. Steps of {} s for ten seconds, then of {} s ({} times as long for the\n\
          consortium): no number is too high by more than a step, and none too low.\n\
          ~: with steps of {} and {} s it is another number, beyond what the steps explain: who asks how often decides.\n\
+         Our share alone: the auth module remembers nothing, so it is only the sidecar that lets pass what it would refuse.\n\
          With Okapi's cache: computed, {} s on top, since Okapi asks nobody for so long; refusals it does not keep.",
-        LEADS.len(),
-        LEADS.map(|lead| lead.as_secs().to_string()).join(", "),
+        SINCE.len(),
         FINE.early.as_secs_f64(),
         FINE.late.as_secs(),
         CASES.iter().map(|case| case.pace).max().unwrap_or(1),
@@ -102,11 +103,11 @@ fn measure(rows: &[usize]) -> Outcome<Vec<[Cell; SetUp::ALL.len()]>> {
         .iter()
         .flat_map(|&case| (0..SetUp::ALL.len()).map(move |set_up| (case, set_up)))
         .flat_map(|(case, set_up)| {
-            (0..LEADS.len()).flat_map(move |lead| {
+            (0..SINCE.len()).flat_map(move |since| {
                 [true, false].map(|fine| Job {
                     case,
                     set_up,
-                    lead,
+                    since,
                     fine,
                 })
             })
@@ -121,9 +122,10 @@ fn measure(rows: &[usize]) -> Outcome<Vec<[Cell; SetUp::ALL.len()]>> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let steps = if job.fine { FINE } else { COARSE };
             let set_up = SetUp::ALL[job.set_up];
-            let trial = trial::run(&CASES[job.case], set_up, LEADS[job.lead], steps);
+            let trial = trial::run(&CASES[job.case], set_up, SINCE[job.since], steps);
             let lag = runtime.block_on(trial)?;
-            locked(&cells)[job.case][job.set_up].lags[job.lead][usize::from(!job.fine)] = Some(lag);
+            locked(&cells)[job.case][job.set_up].lags[job.since][usize::from(!job.fine)] =
+                Some(lag);
             let number = done.fetch_add(1, Ordering::Relaxed) + 1;
             if number.is_multiple_of(50) || number == all {
                 eprintln!("{number} of {all} runs, now: {}", CASES[job.case].name);
@@ -157,7 +159,7 @@ fn first_refusals(rows: &[(&Case, &[Cell; SetUp::ALL.len()])]) -> Table {
             let lag = place.map_or(Duration::ZERO, |place| cells[place].first());
             let okapi = match case.sign {
                 Sign::LetIn => Duration::ZERO,
-                Sign::Refused | Sign::AskedAnew => OKAPI,
+                Sign::Refused => OKAPI,
             };
             row.push(seconds(lag + okapi));
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use okapi_auth_sidecar::clock::Clock;
 
 use super::balancer::Balancer;
+use super::cases::Case;
 use crate::common::Outcome;
 use crate::common::sidecar::Sidecar;
 use crate::support::raw::{Answer, Connection, Request};
@@ -79,17 +80,20 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts everything.
-    pub(crate) async fn build(set_up: SetUp, world: &World) -> Outcome<Self> {
+    /// Starts everything in the world before the event.
+    pub(crate) async fn build(set_up: SetUp, case: &Case) -> Outcome<Self> {
         let okapi = Okapi::start().await;
         let mut modules = Vec::new();
         for _ in 0..set_up.modules() {
-            let options = Options {
-                world: world.clone(),
+            let mut options = Options {
+                world: case.world(),
                 look_ups: LookUps::Gateway(okapi.url()),
                 log: 0,
                 ..Options::default()
             };
+            if case.forgetful {
+                options.permission_memory = Duration::ZERO;
+            }
             modules.push(Standin::start(options).await);
         }
         let balancer = match set_up.modules() {
@@ -158,14 +162,6 @@ impl Stage {
     /// The first auth module: for tokens, which all of them take.
     pub(crate) fn module(&self) -> &Standin {
         &self.modules[0]
-    }
-
-    /// Filter calls that have reached an auth module, look-ups not counted.
-    pub(crate) fn reached(&self) -> u64 {
-        self.modules
-            .iter()
-            .map(|module| module.calls().filter)
-            .sum()
     }
 
     /// Changes the truth.

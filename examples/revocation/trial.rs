@@ -17,8 +17,8 @@ const WRITE: Duration = Duration::from_secs(1);
 const RETURNING: u32 = 12;
 /// How far apart they begin.
 const APART: Duration = Duration::from_secs(5);
-/// When they come back: just before a decision that was stored at their first visit would end.
-const BACK_AFTER: Duration = Duration::from_millis(59_500);
+/// When they come back, at the next sample: just before a decision that was stored at their first visit would end.
+const BACK_AFTER: Duration = Duration::from_millis(58_900);
 /// Somebody in company asks this often.
 const COMPANY: Duration = Duration::from_secs(2);
 /// After the last sign of the old state the trial goes on so long: a returning session's round.
@@ -69,9 +69,18 @@ struct Trial<'a> {
     last: Option<Duration>,
 }
 
-/// Runs an event once. `lead` is how long the sessions have been at work when the write is announced.
-pub(crate) async fn run(case: &Case, set_up: SetUp, lead: Duration, steps: Steps) -> Outcome<Lag> {
-    let stage = Stage::build(set_up, &case.world()).await?;
+/// Since when people are at work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Since {
+    /// For so long when the write is announced.
+    Before(Duration),
+    /// Since a moment before the write's end: what they are told then is remembered longest.
+    JustNow,
+}
+
+/// Runs an event once.
+pub(crate) async fn run(case: &Case, set_up: SetUp, since: Since, steps: Steps) -> Outcome<Lag> {
+    let stage = Stage::build(set_up, case).await?;
     let began = stage.now();
     let pace = case.pace;
     let returning = (0..RETURNING)
@@ -98,8 +107,13 @@ pub(crate) async fn run(case: &Case, set_up: SetUp, lead: Duration, steps: Steps
         stage,
     };
     let (early, late) = (steps.early * pace, steps.late * pace);
-    trial.work_until(began + lead * pace, early).await?;
-    trial.write(early).await?;
+    match since {
+        Since::Before(lead) => {
+            trial.work_until(began + lead * pace, early).await?;
+            trial.write(Some(early)).await?;
+        }
+        Since::JustNow => trial.write(None).await?,
+    }
     let written = trial.stage.now();
     trial.written = Some(written);
     loop {
@@ -136,28 +150,28 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Announcement, a second in which everybody works on, and the change at its end.
-    async fn write(&mut self, step: Duration) -> Outcome<()> {
-        match self.case.announced {
-            Announced::RefreshHeader => {
-                self.stage.change(self.case.change);
-                self.announce().await
-            }
-            Announced::NewKey => {
-                self.stage.change_key();
-                Ok(())
-            }
-            Announced::Call(..)
-            | Announced::System(..)
-            | Announced::LogOut
-            | Announced::Nothing => {
-                self.announce().await?;
-                let end = self.stage.now() + WRITE;
-                self.work_until(end, step.min(WRITE / 4)).await?;
-                self.stage.change(self.case.change);
-                Ok(())
-            }
+    /// Announcement, a second in which everybody works on or (without a step) only its end sees them, and then the change.
+    async fn write(&mut self, step: Option<Duration>) -> Outcome<()> {
+        if self.case.announced == Announced::NewKey {
+            self.sample().await?;
+            self.stage.change_key();
+            return Ok(());
         }
+        if self.case.written_before {
+            self.sample().await?;
+            self.stage.change(self.case.change);
+            return self.announce().await;
+        }
+        self.announce().await?;
+        let end = self.stage.now() + WRITE;
+        if let Some(step) = step {
+            self.work_until(end, step.min(WRITE / 4)).await?;
+        } else {
+            self.stage.pass(WRITE).await?;
+        }
+        self.sample().await?;
+        self.stage.change(self.case.change);
+        Ok(())
     }
 
     async fn announce(&mut self) -> Outcome<()> {
@@ -232,12 +246,10 @@ impl Trial<'_> {
 
     /// Whether the answer is still as before the write.
     async fn is_old(&mut self, request: &Request) -> Outcome<bool> {
-        let reached = self.stage.reached();
         let answer = self.stage.ask(request).await?;
         Ok(match self.case.sign {
             Sign::Refused => answer.status == 202,
             Sign::LetIn => answer.status != 202,
-            Sign::AskedAnew => self.stage.reached() == reached,
         })
     }
 }
