@@ -54,6 +54,7 @@ impl Purses {
             _ => Kind::Access { expires },
         };
         let token = mint(world, tenant, user, kind);
+        world.latest_tokens[tenant][user] = token;
         let purse = &mut self.users[tenant][user];
         purse.push(token);
         if purse.len() > TOKENS {
@@ -237,6 +238,26 @@ impl World {
             form: false,
             purpose: Purpose::Read,
         }
+    }
+
+    /// A request that this change decides about, if it is somebody's.
+    pub(crate) fn draft_about(&mut self, change: &Change) -> Option<Draft> {
+        let (tenant, user, permission) = match *change {
+            Change::Activity(tenant, user, _) => (tenant, user, None),
+            Change::Assigned(tenant, user, name, _) if name < PERMISSIONS => {
+                (tenant, user, Some(name))
+            }
+            Change::Assigned(tenant, user, name, _) => (tenant, user, Some(name - PERMISSIONS + 1)),
+            // The user who has it by the set alone.
+            Change::Part(tenant, _, permission, _) => {
+                (tenant, permission.clamp(1, USERS - 1), Some(permission))
+            }
+            Change::Key => return None,
+        };
+        let token = self.latest_tokens[tenant][user];
+        let mut draft = self.draft(Method::GET, "/notes/0".to_owned(), tenant, Some(token));
+        draft.demand.required = permission.map_or(0, |permission| 1 << permission);
+        Some(draft)
     }
 
     /// Something about a request is unusual now and then.

@@ -109,6 +109,10 @@ pub(crate) struct World {
     last_invalid: Option<Millis>,
     flushed: [Option<Millis>; TENANTS],
     traffic: Traffic,
+    /// Requests that will come, where it matters most.
+    appointments: BTreeMap<(Millis, u64), Draft>,
+    /// Each user's latest token.
+    pub(crate) latest_tokens: [[usize; USERS]; TENANTS],
     /// A request that may come again.
     pub(crate) earlier: Option<Draft>,
     diary: VecDeque<String>,
@@ -139,6 +143,8 @@ impl World {
             last_invalid: None,
             flushed: [None; TENANTS],
             traffic: Traffic::default(),
+            appointments: BTreeMap::new(),
+            latest_tokens: [[0; USERS]; TENANTS],
             earlier: None,
             diary: VecDeque::new(),
             unsettled: false,
@@ -166,21 +172,38 @@ impl World {
         self.settle().await;
         let end = self.now() + time;
         loop {
-            let next = locked(&self.platform).next_at().filter(|at| *at <= end);
-            let Some(next) = next else { break };
+            let next = locked(&self.platform).next_at();
+            let appointed = self.appointments.first_key_value().map(|(key, _)| key.0);
+            let Some(next) = next
+                .into_iter()
+                .chain(appointed)
+                .min()
+                .filter(|at| *at <= end)
+            else {
+                break;
+            };
             self.move_clocks(next);
-            // Several things at the same time may find the sidecar still busy with the first.
-            loop {
-                locked(&self.platform).happen();
-                self.unsettled = true;
-                let more = locked(&self.platform).next_at() == Some(next);
-                if !more || self.dice.per_mille(700) {
-                    break;
-                }
+            if appointed == Some(next) {
+                let (_, draft) = self.appointments.pop_first().expect("it is there");
+                self.begin(draft);
+            } else {
+                self.happen(next);
             }
             self.settle().await;
         }
         self.move_clocks(end);
+    }
+
+    /// Several things at the same time may find the sidecar still busy with the first.
+    fn happen(&mut self, now: Millis) {
+        loop {
+            locked(&self.platform).happen();
+            self.unsettled = true;
+            let more = locked(&self.platform).next_at() == Some(now);
+            if !more || self.dice.per_mille(700) {
+                break;
+            }
+        }
     }
 
     fn move_clocks(&mut self, to: Millis) {
@@ -202,6 +225,7 @@ impl World {
             locked(&self.platform).happen();
         }
         locked(&self.platform).now = end;
+        self.appointments = self.appointments.split_off(&(end, 0));
         let time = i64::try_from(time).expect("not that far");
         self.clock.shift(0, time);
     }
@@ -342,6 +366,7 @@ impl World {
     /// The end: whatever is on its way arrives.
     pub(crate) async fn end(&mut self) {
         self.settle().await;
+        self.appointments.clear();
         while locked(&self.platform).next_at().is_some() {
             self.pass(1_000).await;
             self.settle().await;
@@ -708,8 +733,7 @@ impl World {
             3 => 0,
             _ => self.dice.below(200),
         };
-        let mut platform = locked(&self.platform);
-        let now = platform.now;
+        let now = self.now();
         let loss = Loss {
             announced: announced.then_some((now, self.process)),
             ended: now + takes,
@@ -717,7 +741,38 @@ impl World {
         for change in changes {
             self.counts.writes += 1;
             let at = now + self.dice.between(takes / 2, takes);
-            platform.schedule(at, Event::Written(change.clone(), loss));
+            locked(&self.platform).schedule(at, Event::Written(change.clone(), loss));
+            if self.dice.per_mille(500) {
+                self.aim(change, now, at);
+            }
+        }
+    }
+
+    /// The moments that matter of a change: just before it, when it is forgotten below, and after the hold.
+    fn aim(&mut self, change: &Change, announced: Millis, changed: Millis) {
+        let plan = self.plan.clone();
+        let memory = match change {
+            Change::Activity(..) => plan.user_memory,
+            Change::Assigned(..) => plan.permission_memory,
+            Change::Part(..) => SET_MEMORY + plan.permission_memory,
+            Change::Key => return,
+        };
+        let Some(draft) = self.draft_about(change) else {
+            return;
+        };
+        let held = announced + plan.hold + memory;
+        let moments = [
+            changed.saturating_sub(1 + self.dice.below(plan.look_up + 1)),
+            changed + memory - self.dice.below(2 * plan.look_up),
+            held - 1 - self.dice.below(200),
+            held + self.dice.below(1_500),
+            held + self.dice.below(plan.ttl),
+        ];
+        for (place, at) in moments.into_iter().enumerate() {
+            if at > self.now() && self.dice.per_mille(800) {
+                let key = (at, self.counts.writes * 8 + place as u64);
+                self.appointments.insert(key, draft.clone());
+            }
         }
     }
 
