@@ -201,17 +201,15 @@ fn main() -> ExitCode {
 
     let alone = Hits::time(&filter);
     let over = AtomicBool::new(false);
-    let (purges, purging, during) = std::thread::scope(|scope| {
+    let (count, purging, during) = std::thread::scope(|scope| {
         let purger = scope.spawn(|| purge_until(&filter, &over));
         let during = Hits::time(&filter);
         over.store(true, Ordering::Relaxed);
-        let (purges, purging) = purger.join().expect("the purger ends");
-        (purges, purging, during)
+        let (count, purging) = purger.join().expect("the purger ends");
+        (count, purging, during)
     });
-    let purge = purging.as_secs_f64() * 1e6 / f64::from(purges);
-    line(&format!(
-        "purge of a user: {purge:.2} us (mean of {purges})"
-    ));
+    let purge = purging.as_secs_f64() * 1e6 / f64::from(count);
+    line(&format!("purge of a user: {purge:.2} us (mean of {count})"));
     line("a hit, in us        alone   purging   ratio");
     for (name, of_a_thousand) in [
         ("median", 500),

@@ -14,6 +14,24 @@
 //! (worlds marked `crowd: true` fill tables that hash with seeds of their own: they are played twenty times).
 //! `MODEL_STEPS=20000000` makes a long run.
 
+#![allow(
+    clippy::similar_names,
+    clippy::doc_markdown,
+    clippy::unused_self,
+    clippy::struct_excessive_bools,
+    clippy::needless_pass_by_value,
+    clippy::match_same_arms,
+    clippy::too_many_lines,
+    clippy::too_many_arguments,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a model reads best as its rules are written; its seed comes from the environment"
+)]
+
 mod dice;
 mod law;
 mod life;
