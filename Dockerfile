@@ -18,7 +18,7 @@ RUN cp Cargo.toml Cargo.toml.whole \
     && awk '/^\[\[(bench|example|test)\]\]/ { skip = 1; next } /^\[/ { skip = 0 } !skip' Cargo.toml.whole > Cargo.toml \
     && mkdir src && echo 'fn main() {}' > src/main.rs && touch src/lib.rs \
     && cargo build --release --locked --bin okapi-auth-sidecar --target "$(rustc --print host-tuple)" \
-    && rm -r src && mv Cargo.toml.whole Cargo.toml
+    && rm -r src Cargo.toml.whole
 
 COPY src src
 # cargo goes by time, and the files just copied are older than what was built from the empty ones.
