@@ -33,6 +33,8 @@ pub struct Clock {
 struct Skew {
     /// What the wall clock showed when this one was made.
     wall_base: WallMillis,
+    /// Whether the clocks go on by themselves.
+    runs: bool,
     mono: AtomicI64,
     wall: AtomicI64,
 }
@@ -56,10 +58,20 @@ impl Clock {
     /// Its wall clock goes on with the monotonic one, so that nothing else moves it, and both stand still while
     /// tokio's time does.
     pub fn movable() -> Self {
+        Self::skewed(true)
+    }
+
+    /// Clocks that stand still but for [`Clock::shift`]: for tests that count seconds on a machine that may be busy.
+    pub fn still() -> Self {
+        Self::skewed(false)
+    }
+
+    fn skewed(runs: bool) -> Self {
         Self {
             base: Instant::now(),
             skew: Some(Arc::new(Skew {
                 wall_base: machine_wall(),
+                runs,
                 mono: AtomicI64::new(0),
                 wall: AtomicI64::new(0),
             })),
@@ -87,11 +99,14 @@ impl Clock {
                 mono,
                 wall: machine_wall(),
             },
-            Some(skew) => Now {
-                mono: mono.saturating_add_signed(skew.mono.load(Ordering::SeqCst)),
-                wall: (skew.wall_base + mono)
-                    .saturating_add_signed(skew.wall.load(Ordering::SeqCst)),
-            },
+            Some(skew) => {
+                let mono = if skew.runs { mono } else { 0 };
+                Now {
+                    mono: mono.saturating_add_signed(skew.mono.load(Ordering::SeqCst)),
+                    wall: (skew.wall_base + mono)
+                        .saturating_add_signed(skew.wall.load(Ordering::SeqCst)),
+                }
+            }
         }
     }
 }
@@ -123,6 +138,22 @@ mod tests {
         let after = other.now();
         assert!(after.mono >= before.mono + 5_000);
         assert!(after.wall <= before.wall - 3_590_000);
+    }
+
+    #[test]
+    fn a_still_clock_moves_by_hand_alone() {
+        let clock = Clock::still();
+        let before = clock.now();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert_eq!(clock.now(), before);
+
+        clock.shift(5_000, 7_000);
+
+        let after = clock.now();
+        assert_eq!(
+            (after.mono, after.wall),
+            (before.mono + 5_000, before.wall + 7_000)
+        );
     }
 
     #[tokio::test(start_paused = true)]

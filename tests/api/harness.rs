@@ -43,7 +43,11 @@ pub(crate) fn config(upstream: &str, settings: &[(&str, &str)]) -> Config {
 impl Sidecar {
     /// Starts one with these settings (names without prefix) in front of `upstream`.
     pub(crate) async fn start(upstream: &str, settings: &[(&str, &str)]) -> Self {
-        let clock = Clock::movable();
+        Self::start_at(Clock::movable(), upstream, settings).await
+    }
+
+    /// The same with another clock.
+    async fn start_at(clock: Clock, upstream: &str, settings: &[(&str, &str)]) -> Self {
         let server = Server::bind_with_clock(config(upstream, settings), clock.clone())
             .await
             .expect("free ports");
@@ -129,9 +133,18 @@ impl Drop for Sidecar {
 
 /// A stand-in of the recorded world, whose clock stands still until a test moves it, and a sidecar in front of it.
 pub(crate) async fn pair(settings: &[(&str, &str)]) -> (Standin, Sidecar) {
+    pair_at(Clock::movable(), settings).await
+}
+
+/// The same with a sidecar whose clocks stand still as well: for tests that count seconds.
+pub(crate) async fn still_pair(settings: &[(&str, &str)]) -> (Standin, Sidecar) {
+    pair_at(Clock::still(), settings).await
+}
+
+async fn pair_at(clock: Clock, settings: &[(&str, &str)]) -> (Standin, Sidecar) {
     let standin = Standin::start(Options::default()).await;
     standin.clock().stop();
-    let sidecar = Sidecar::start(&standin.url(), settings).await;
+    let sidecar = Sidecar::start_at(clock, &standin.url(), settings).await;
     // The probe at the start is not part of any test.
     standin.seen(1).await;
     standin.forget_calls();

@@ -14,7 +14,7 @@ mod lag;
 mod refresh;
 mod refusals;
 
-use crate::harness::{LOANS, Sidecar, loans, pair};
+use crate::harness::{LOANS, Sidecar, loans, still_pair};
 use crate::support::standin::call::FilterCall;
 use crate::support::standin::world::User;
 use crate::support::standin::{ADMIN, MUELLER, Standin};
@@ -28,7 +28,7 @@ const RECORD: &str = "2dd52558-5eb9-4440-8c60-c7684b074e68";
 /// Long enough that no decision ends by itself in these tests.
 const LONG: [(&str, &str); 2] = [("CACHE_TTL", "10m"), ("CACHE_REFRESH_AHEAD", "1")];
 
-/// A sidecar before a stand-in, and those who ask.
+/// A sidecar before a stand-in, and those who ask. All clocks stand still until the test lets time pass.
 struct Stage {
     standin: Standin,
     sidecar: Sidecar,
@@ -45,7 +45,7 @@ struct Stage {
 impl Stage {
     async fn new(settings: &[(&str, &str)]) -> Self {
         let settings: Vec<_> = LONG.iter().chain(settings).copied().collect();
-        let (standin, sidecar) = pair(&settings).await;
+        let (standin, sidecar) = still_pair(&settings).await;
         for tenant in ["diku", "college"] {
             let user = User {
                 username: "victim".to_owned(),

@@ -60,7 +60,7 @@ async fn a_changed_set_is_followed_by_two_late_refreshes() {
 
     let at = refreshed_at(&stage, &stage.victim, 100).await;
 
-    assert!(at == [36, 38] || at == [36, 39], "{at:?}");
+    assert_eq!(at, [36, 38]);
 }
 
 #[tokio::test]
@@ -80,10 +80,7 @@ async fn switched_off_no_refresh_is_sent() {
 
     assert_eq!(refreshed_at(&stage, &stage.victim, 100).await, [0; 0]);
     let held = stage.sidecar.sum("auth_sidecar_held_answers_total{").await;
-    assert!(
-        (93.0..=95.0).contains(&held),
-        "the hold lasts all the same: {held}"
-    );
+    assert_eq!(held, 95.0, "the hold lasts all the same");
 }
 
 #[tokio::test]
@@ -197,7 +194,7 @@ async fn the_process_sends_two_refreshes_a_second_and_the_oldest_hold_goes_first
     for (at, _) in &sent {
         let within = sent
             .iter()
-            .filter(|(other, _)| (*at..at + 900).contains(other));
+            .filter(|(other, _)| (*at..at + 1_000).contains(other));
         assert!(within.count() <= 2, "{sent:?}");
     }
     assert_eq!(
