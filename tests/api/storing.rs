@@ -1,7 +1,7 @@
 //! Which answers are kept: a 202 that proves itself, and nothing else; and what a no does to a yes.
 
 use crate::asking::{Pair, assert_same, unsigned, unsigned_for, yes};
-use crate::harness::{LOANS, loans};
+use crate::harness::{ADMIN_TOKEN, LOANS, loans};
 use crate::support::headers::Headers;
 use crate::support::playback::{Playback, Reply};
 use crate::support::raw::{Answer, Request};
@@ -49,9 +49,12 @@ async fn another_2xx_than_202_is_relayed_and_never_stored() {
             |_, headers| headers.remove("transfer-encoding"),
             "",
         );
+        let before = not_stored(&pair, "status").await;
         let answer = pair.forwarded(&call).await;
         assert_eq!(answer.status, status);
         assert!(answer.headers.has("X-Okapi-Module-Tokens"));
+        let counted = not_stored(&pair, "status").await - before;
+        assert!((counted - 2.0).abs() < 0.5, "{status}: {counted}");
     }
 }
 
@@ -277,9 +280,10 @@ async fn an_answer_that_never_comes_is_no_yes_and_nothing_is_stored() {
     let live = loans(&pair.upstream.access_token("diku", DESK5));
     let first = pair.miss(&live).await;
     // A pooled connection that died is asked once more on a fresh one.
-    pair.upstream.script(2, Trouble::Close);
+    let broken = |request: &Request| request.target == "/broken";
+    pair.upstream.script_when(2, broken, Trouble::Close);
 
-    let answer = pair.sidecar.ask(&call).await;
+    let answer = pair.sidecar.ask(&call.clone().to("/broken")).await;
 
     assert_eq!(answer.status, 502);
     assert!(answer.okapi_headers().is_empty());
@@ -433,6 +437,40 @@ async fn a_known_no_ends_a_yes_and_trouble_does_not() {
 }
 
 #[tokio::test]
+async fn a_no_in_the_background_ends_a_yes_and_trouble_leaves_it() {
+    for (status, counted, ends) in [
+        (
+            403,
+            r#"auth_sidecar_evictions_total{cause="refused"}"#,
+            true,
+        ),
+        (
+            500,
+            r#"auth_sidecar_not_stored_total{reason="status"}"#,
+            false,
+        ),
+    ] {
+        let (pair, call) = with_desk(&[("CACHE_REFRESH_AHEAD", "0.5")]).await;
+        let first = pair.miss(&call).await;
+        pair.sidecar.advance(Duration::from_secs(40));
+        pair.upstream
+            .script(1, Trouble::answer(status, &[], "as it may be"));
+
+        let late = pair.sidecar.ask(&call).await;
+
+        assert_same(&late, &first);
+        while pair.sidecar.metric(counted).await < 1.0 {
+            tokio::task::yield_now().await;
+        }
+        if ends {
+            pair.miss(&call).await;
+        } else {
+            pair.hit(&call, &first).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_no_to_one_question_leaves_the_others() {
     let (pair, call) = with_desk(&[]).await;
     let other = call.clone().desired(&["users.*"]);
@@ -465,6 +503,29 @@ async fn a_yes_on_its_way_is_not_stored_once_the_same_question_was_refused() {
 
     assert_eq!(yes.status, 202);
     pair.miss(&call).await;
+}
+
+#[tokio::test]
+async fn a_yes_on_its_way_during_a_purge_is_delivered_and_not_stored() {
+    let (pair, call) = with_desk(&[("ADMIN_TOKEN", ADMIN_TOKEN)]).await;
+    let request = call.request();
+    let gate = pair.upstream.hold();
+
+    let (yes, ()) = tokio::join!(pair.sidecar.send(&request), async {
+        gate.arrived(1).await;
+        let purged = pair
+            .sidecar
+            .admin("DELETE", "/cache/diku", Some(ADMIN_TOKEN))
+            .await;
+        assert_eq!(purged.status, 204);
+        gate.release();
+    });
+
+    assert_eq!(yes.status, 202);
+    let series = r#"auth_sidecar_not_stored_total{reason="revoked"}"#;
+    assert!((pair.sidecar.metric(series).await - 1.0).abs() < 0.5);
+    let first = pair.miss(&call).await;
+    pair.hit(&call, &first).await;
 }
 
 /// Two equal questions at once; what upstream says to the first.
