@@ -286,6 +286,10 @@ impl<U: AuthModule> Filter<U> {
         }
         match first_chunk(body).await {
             FirstChunk::Body(body) => self.pass_through(&parts, body, Bypass::Body, began).await,
+            FirstChunk::Broken => {
+                self.metrics.bypassed(Bypass::Body, began.elapsed());
+                reply::bad_body()
+            }
             FirstChunk::Empty { seen_late } => {
                 // The body was not known to be empty when the request came; time has passed since.
                 let looked = Instant::now();
@@ -526,6 +530,7 @@ fn manner(parts: &request::Parts, body: &Body) -> Manner {
 enum FirstChunk {
     Empty { seen_late: bool },
     Body(Body),
+    Broken,
 }
 
 /// Okapi copies a client's `Transfer-Encoding: chunked` to a filter call without body: it ends with its first chunk.
@@ -538,7 +543,9 @@ async fn first_chunk(mut body: Body) -> FirstChunk {
     }
     match tokio::time::timeout(FIRST_CHUNK, body.beginning()).await {
         Ok(Beginning::End) => FirstChunk::Empty { seen_late: true },
-        // Broken or not there yet: the auth module is asked, and sees what comes of it.
-        Ok(Beginning::Data | Beginning::Broken) | Err(_) => FirstChunk::Body(body),
+        // Passed on, what broke off would end like a body that is empty and whole.
+        Ok(Beginning::Broken) => FirstChunk::Broken,
+        // Not there yet: the auth module is asked, and sees what comes of it.
+        Ok(Beginning::Data) | Err(_) => FirstChunk::Body(body),
     }
 }

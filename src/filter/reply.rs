@@ -58,10 +58,16 @@ pub(super) fn failure(cause: FailureCause) -> Response<Body> {
 
 /// 400: the request target has a fragment (RFC 9112, 3.2 knows none).
 pub(super) fn bad_target() -> Response<Body> {
-    let mut response = text_response(
-        StatusCode::BAD_REQUEST,
-        "A request target has no fragment (#)",
-    );
+    bad_request("A request target has no fragment (#)")
+}
+
+/// 400: the body broke off before it began, or its first chunk is none (RFC 9112, 7.1).
+pub(super) fn bad_body() -> Response<Body> {
+    bad_request("The body is broken")
+}
+
+fn bad_request(text: &'static str) -> Response<Body> {
+    let mut response = text_response(StatusCode::BAD_REQUEST, text);
     response
         .headers_mut()
         .insert(CONNECTION, HeaderValue::from_static("close"));

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use target::{FragmentSeen, Watched};
 use timer::ConnectionTimer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// A connection may rest so long between requests: longer than Okapi's client keeps one (60 s), or Okapi would now and
@@ -36,6 +36,9 @@ use tokio::sync::{Semaphore, watch};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// hyper stops at 100 header fields unless told otherwise; the auth module has no such limit.
 const MOST_HEADERS: usize = 1_024;
+/// Connections that may wait to be accepted, as far as the system's `somaxconn` goes. The library's 128 are few: when a
+/// gateway opens all of its connections at once, each one too many is tried again a second later.
+const BACKLOG: u32 = 4_096;
 /// After an accept that failed (mostly for want of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For the answers that say it is over to leave.
@@ -97,25 +100,24 @@ impl Server {
     ///
     /// # Errors
     /// As [`Self::bind`].
+    #[allow(
+        clippy::unused_async,
+        reason = "sockets belong to a runtime: who binds must be in one"
+    )]
     pub async fn bind_with_clock(config: Config, clock: Clock) -> Result<Self, ServerError> {
         let metrics = Arc::new(Metrics::new(config.metrics_tenants));
         let upstream = Upstream::new(&config, metrics.clone())?;
         let (give_up, over) = watch::channel(false);
         let filter = Arc::new(Filter::new(&config, upstream, metrics, clock, over));
-        let (listener, address) =
-            bind(config.listen)
-                .await
-                .map_err(|source| ServerError::Listen {
-                    address: config.listen,
-                    source,
-                })?;
+        let (listener, address) = bind(config.listen).map_err(|source| ServerError::Listen {
+            address: config.listen,
+            source,
+        })?;
         let (admin_listener, admin_address) =
-            bind(config.admin_listen)
-                .await
-                .map_err(|source| ServerError::AdminListen {
-                    address: config.admin_listen,
-                    source,
-                })?;
+            bind(config.admin_listen).map_err(|source| ServerError::AdminListen {
+                address: config.admin_listen,
+                source,
+            })?;
         Ok(Self {
             filter,
             config,
@@ -189,8 +191,16 @@ impl Server {
     }
 }
 
-async fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await?;
+fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    // A restarted process gets its port back at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }

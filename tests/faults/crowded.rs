@@ -6,9 +6,34 @@ use crate::{loans, pair};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 const OPEN_FILES: u32 = 48;
+
+/// The process stands still, as one that gets no processor for a while: nobody is accepted meanwhile.
+#[tokio::test]
+async fn a_gateway_that_opens_all_its_connections_at_once_need_not_try_twice() {
+    const BURST: usize = 600;
+    let (standin, process) = pair(&[], None).await;
+    let call = loans(&standin.access_token("diku", DESK), 1).request();
+    process.kill("-STOP");
+
+    let mut burst = Vec::with_capacity(BURST);
+    for _ in 0..BURST {
+        let connected = timeout(Duration::from_millis(700), Connection::open(process.addr)).await;
+        burst.push(connected.ok().and_then(Result::ok));
+    }
+    process.kill("-CONT");
+
+    let late = burst
+        .iter()
+        .filter(|connection| connection.is_none())
+        .count();
+    assert_eq!(late, 0, "so many had no room in the queue");
+    for connection in burst.iter_mut().flatten() {
+        assert_eq!(connection.ask(&call).await.unwrap().status, 202);
+    }
+}
 
 #[tokio::test]
 async fn without_file_descriptors_who_is_connected_is_served_and_the_rest_waits() {

@@ -147,8 +147,13 @@ impl Process {
 
     /// Sends it SIGTERM.
     pub fn signal(&self) {
+        self.kill("-TERM");
+    }
+
+    /// Sends it a signal, such as `-STOP`.
+    pub fn kill(&self, signal: &str) {
         let status = Command::new("kill")
-            .args(["-TERM", &self.id().to_string()])
+            .args([signal, &self.id().to_string()])
             .status();
         assert!(status.expect("kill").success(), "the sidecar is gone");
     }

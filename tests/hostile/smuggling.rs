@@ -15,7 +15,7 @@ const LAST: &str = "GET /last HTTP/1.1\r\nHost: sidecar\r\nConnection: close\r\n
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// 400, the connection closes, nothing goes up.
+    /// 400 or 431, the connection closes, nothing goes up.
     Refused,
     /// One clean request goes up.
     Passed,
@@ -262,7 +262,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Fate)> {
         (
             "the preface of HTTP/2",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-            Refused,
+            Broken,
         ),
     ]
 }
