@@ -232,8 +232,9 @@ impl Cache {
             number
         });
         caller.stored(decision.fresh_until(), decision.asked());
+        let number = (caller.number, demand);
         self.decisions
-            .insert((caller.number, demand), Arc::new(decision));
+            .insert_with_lifecycle(number, Arc::new(decision), &mut Some(number));
     }
 
     /// Removes what is stored for this question. Tells whether there was something.
@@ -398,10 +399,13 @@ impl Borrow<[u8]> for SharedKey {
 struct CountEvictions(Arc<AtomicU64>);
 
 impl Lifecycle<Number, Arc<Decision>> for CountEvictions {
-    type RequestState = ();
+    /// What is being stored. The decision whose place it takes is reported here as well, and did not go for want of room.
+    type RequestState = Option<Number>;
 
-    fn on_evict(&self, (): &mut (), _: Number, _: Arc<Decision>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn on_evict(&self, stored: &mut Option<Number>, evicted: Number, _: Arc<Decision>) {
+        if *stored != Some(evicted) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
