@@ -60,6 +60,11 @@ else
     not_run "expressions on a real Prometheus: not installed"
 fi
 
+# ---- names in runbooks and other texts ----
+check "names: the checker finds what it should" "$python/python" -m unittest deploy/test_check_names.py
+"$python/python" deploy/check_names.py
+failed=$((failed + $?))
+
 # ---- compose ----
 compose=deploy/compose/docker-compose.yml
 for profile in demo folio; do
