@@ -232,9 +232,10 @@ impl Cache {
             number
         });
         caller.stored(decision.fresh_until(), decision.asked());
-        let number = (caller.number, demand);
+        let (number, decision) = ((caller.number, demand), Arc::new(decision));
+        let stored = &mut Some((number, decision.clone()));
         self.decisions
-            .insert_with_lifecycle(number, Arc::new(decision), &mut Some(number));
+            .insert_with_lifecycle(number, decision, stored);
     }
 
     /// Removes what is stored for this question. Tells whether there was something.
@@ -399,11 +400,15 @@ impl Borrow<[u8]> for SharedKey {
 struct CountEvictions(Arc<AtomicU64>);
 
 impl Lifecycle<Number, Arc<Decision>> for CountEvictions {
-    /// What is being stored. The decision whose place it takes is reported here as well, and did not go for want of room.
-    type RequestState = Option<Number>;
+    /// What is being stored. The decision whose place it takes is reported here as well, and did not go for want of room;
+    /// so is the new one itself if it is too large to be taken, and that did.
+    type RequestState = Option<(Number, Arc<Decision>)>;
 
-    fn on_evict(&self, stored: &mut Option<Number>, evicted: Number, _: Arc<Decision>) {
-        if *stored != Some(evicted) {
+    fn on_evict(&self, stored: &mut Self::RequestState, number: Number, evicted: Arc<Decision>) {
+        let replaced = stored
+            .as_ref()
+            .is_some_and(|(place, decision)| *place == number && !Arc::ptr_eq(decision, &evicted));
+        if !replaced {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -551,5 +556,43 @@ mod tests {
 
         assert_eq!(cache.size().decisions, 500);
         assert!(cache.live_values.load(Ordering::Relaxed) < 5_000);
+    }
+
+    #[test]
+    fn a_replaced_decision_did_not_go_for_want_of_room() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+
+        for _ in 0..5 {
+            store_one(&cache, &scopes, 1, "[]");
+        }
+
+        assert_eq!(cache.size().decisions, 1);
+        assert_eq!(cache.capacity_evictions(), 0);
+    }
+
+    #[test]
+    fn what_a_full_table_drops_went_for_want_of_room() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+
+        for number in 0..10_000 {
+            store_one(&cache, &scopes, number, "[]");
+        }
+
+        let evicted = cache.capacity_evictions();
+        assert_eq!(cache.size().decisions + evicted, 10_000);
+        assert!(evicted > 5_000, "{evicted}");
+    }
+
+    #[test]
+    fn a_decision_that_finds_no_room_at_all_went_for_want_of_it() {
+        let (cache, scopes) = (Cache::new(4 << 10), scopes());
+        store_one(&cache, &scopes, 1, "[]");
+
+        // Too large for the shared values, so the decision pays for it, and is too large itself.
+        let permissions = format!(r#"["{}"]"#, "p".repeat(4_000));
+        store_one(&cache, &scopes, 1, &permissions);
+
+        assert_eq!(cache.size().decisions, 0);
+        assert_eq!(cache.capacity_evictions(), 1);
     }
 }
