@@ -2,8 +2,9 @@
 //!
 //! Equality of the record's bytes decides who a caller is; the seeded hash only finds the place. Numbers are never
 //! reused, so a decision whose caller or demand was evicted is simply never found again. Records are interned when a
-//! decision is stored, never by looking one up: garbage tokens push nobody out. What may not enter: HTTP, policy. No
-//! other room names `quick_cache`, which has no lifetimes: who reads a decision judges it.
+//! decision is stored, never by looking one up: garbage tokens push nobody out; records that no decision needs any more
+//! go with the sweep. What may not enter: HTTP, policy. No other room names `quick_cache`, which has no lifetimes: who
+//! reads a decision judges it.
 
 pub mod flight;
 
@@ -12,10 +13,10 @@ use crate::decision::{Decision, Kept, Share};
 use crate::invalidation::{Revocations, Scopes, Tick};
 use crate::token::Claims;
 use http::HeaderValue;
-use quick_cache::sync::Cache as Store;
+use quick_cache::sync::{Cache as Store, EntryAction, EntryResult};
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,8 @@ pub struct Caller {
     pub label: u32,
     latest_life: AtomicU64,
     latest_asked: AtomicU64,
+    /// The number that was next when a decision of it was last about to be stored.
+    wanted: AtomicU64,
 }
 
 /// What a caller is made of when its first decision is stored.
@@ -54,6 +57,20 @@ pub struct CallerParts {
 }
 
 impl Caller {
+    fn new(number: u64, parts: CallerParts) -> Self {
+        Self {
+            number,
+            tenant: parts.tenant,
+            user: parts.user,
+            claims: parts.claims,
+            scopes: parts.scopes,
+            label: parts.label,
+            latest_life: AtomicU64::new(0),
+            latest_asked: AtomicU64::new(0),
+            wanted: AtomicU64::new(number),
+        }
+    }
+
     /// Whether some decision of this caller may still be good.
     pub fn has_live_decision(&self, revocations: &Revocations, now: MonoMillis) -> bool {
         now < self.latest_life.load(Ordering::Relaxed)
@@ -127,10 +144,17 @@ pub struct Size {
 
 type Number = (u64, u64);
 
+#[derive(Clone, Copy)]
+struct Demand {
+    number: u64,
+    /// The number that was next when a decision for it was last about to be stored.
+    wanted: u64,
+}
+
 /// The store.
 pub struct Cache {
     callers: Store<Box<[u8]>, Arc<Caller>, CallerWeight, ahash::RandomState>,
-    demands: Store<Box<[u8]>, u64, DemandWeight, ahash::RandomState>,
+    demands: Store<Box<[u8]>, Demand, DemandWeight, ahash::RandomState>,
     decisions: Store<Number, Arc<Decision>, DecisionWeight, ahash::RandomState, CountEvictions>,
     values: Store<SharedKey, Arc<Kept>, ValueWeight, ahash::RandomState>,
     /// Bytes of all shared values that anybody holds: decisions hold what the table has dropped.
@@ -206,7 +230,7 @@ impl Cache {
     pub fn find(&self, records: Records<'_>) -> Option<(Arc<Caller>, Arc<Decision>)> {
         let caller = self.callers.get(records.caller)?;
         let demand = self.demands.get(records.demand)?;
-        let decision = self.decisions.get(&(caller.number, demand))?;
+        let decision = self.decisions.get(&(caller.number, demand.number))?;
         Some((caller, decision))
     }
 
@@ -217,20 +241,8 @@ impl Cache {
         decision: Decision,
         caller: impl FnOnce() -> CallerParts,
     ) {
-        let known = self
-            .callers
-            .get(records.caller)
-            .filter(|caller| !caller.scopes.dead());
-        let caller = known.unwrap_or_else(|| {
-            let caller = Arc::new(self.make_caller(caller()));
-            self.callers.insert(records.caller.into(), caller.clone());
-            caller
-        });
-        let demand = self.demands.get(records.demand).unwrap_or_else(|| {
-            let number = self.number();
-            self.demands.insert(records.demand.into(), number);
-            number
-        });
+        let caller = self.intern_caller(records.caller, caller);
+        let demand = self.intern_demand(records.demand);
         caller.stored(decision.fresh_until(), decision.asked());
         let (number, decision) = ((caller.number, demand), Arc::new(decision));
         let stored = &mut Some((number, decision.clone()));
@@ -245,7 +257,9 @@ impl Cache {
             .get(records.caller)
             .zip(self.demands.get(records.demand));
         number.is_some_and(|(caller, demand)| {
-            self.decisions.remove(&(caller.number, demand)).is_some()
+            self.decisions
+                .remove(&(caller.number, demand.number))
+                .is_some()
         })
     }
 
@@ -258,7 +272,8 @@ impl Cache {
     }
 
     /// Removes every decision for which `judge` names a cause, and tells how many were removed per cause; those whose
-    /// caller went for want of room are among [`Self::capacity_evictions`]. Takes each lock for one entry at a time.
+    /// caller went for want of room are among [`Self::capacity_evictions`]. Then the callers, demands and shared values
+    /// that no decision needs. Takes each lock for one entry at a time.
     pub fn sweep(
         &self,
         judge: impl Fn(&Caller, &Decision) -> Option<Eviction>,
@@ -269,15 +284,19 @@ impl Cache {
             .settled
             .swap(self.next.load(Ordering::Relaxed), Ordering::Relaxed);
         let callers = self.callers_by_number();
-        let mut removed = HashMap::new();
+        let (mut removed, mut used) = (HashMap::new(), Used::default());
         for (number, decision) in self.decisions.iter() {
             let cause = match callers.get(&number.0) {
                 Some(caller) => judge(caller, &decision),
                 None => (number.0 < settled).then_some(Eviction::Capacity),
             };
-            let Some(cause) = cause else { continue };
+            let Some(cause) = cause else {
+                used.add(number);
+                continue;
+            };
             let same = |other: &Arc<Decision>| Arc::ptr_eq(other, &decision);
             if self.decisions.remove_if(&number, same).is_none() {
+                used.add(number);
                 continue;
             }
             if cause == Eviction::Capacity {
@@ -287,7 +306,35 @@ impl Cache {
                 *removed.entry(cause).or_default() += 1;
             }
         }
+        drop(callers);
+        self.sweep_unused(&used, settled);
         removed
+    }
+
+    /// Whoever was wanted since the number was `settled` stays: the decision may be on its way into its table, or into a
+    /// part of it that was looked at already. That is asked again under the lock under which it is told.
+    fn sweep_unused(&self, used: &Used, settled: u64) {
+        for (record, caller) in self.callers.iter() {
+            let unwanted = |caller: &Arc<Caller>| caller.wanted.load(Ordering::Relaxed) < settled;
+            if unwanted(&caller) && !used.callers.contains(&caller.number) {
+                self.callers.remove_if(&record, |other| {
+                    other.number == caller.number && unwanted(other)
+                });
+            }
+        }
+        for (record, demand) in self.demands.iter() {
+            if demand.wanted < settled && !used.demands.contains(&demand.number) {
+                self.demands.remove_if(&record, |other| {
+                    other.number == demand.number && other.wanted < settled
+                });
+            }
+        }
+        for (key, value) in self.values.iter() {
+            drop(value);
+            // The table's key and value and the key at hand: no decision holds it, and under the lock none gets it.
+            self.values
+                .remove_if(key.0.as_bytes(), |value| Arc::strong_count(value) == 3);
+        }
     }
 
     /// How much there is.
@@ -323,17 +370,66 @@ impl Cache {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn make_caller(&self, parts: CallerParts) -> Caller {
-        Caller {
-            number: self.number(),
-            tenant: parts.tenant,
-            user: parts.user,
-            claims: parts.claims,
-            scopes: parts.scopes,
-            label: parts.label,
-            latest_life: AtomicU64::new(0),
-            latest_asked: AtomicU64::new(0),
+    /// The caller of the record, made if it is new or its rows were lost. Of two decisions that are its first, both find
+    /// the same one.
+    fn intern_caller(&self, record: &[u8], parts: impl FnOnce() -> CallerParts) -> Arc<Caller> {
+        let wanted = self.next.load(Ordering::Relaxed);
+        let known = self.callers.entry(&Box::from(record), None, |_, caller| {
+            if caller.scopes.dead() {
+                return EntryAction::ReplaceWithGuard;
+            }
+            caller.wanted.fetch_max(wanted, Ordering::Relaxed);
+            EntryAction::Retain(caller.clone())
+        });
+        match known {
+            EntryResult::Retained(caller) => caller,
+            EntryResult::Vacant(place) | EntryResult::Replaced(place, _) => {
+                let caller = Arc::new(Caller::new(self.number(), parts()));
+                // Refused only where another thread has put one there meanwhile: then this one is never found again.
+                let _ = place.insert(caller.clone());
+                caller
+            }
+            EntryResult::Removed(..) | EntryResult::Timeout => {
+                unreachable!("nothing is removed and no timeout given")
+            }
         }
+    }
+
+    fn intern_demand(&self, record: &[u8]) -> u64 {
+        let wanted = self.next.load(Ordering::Relaxed);
+        let known = self.demands.entry(&Box::from(record), None, |_, demand| {
+            demand.wanted = demand.wanted.max(wanted);
+            EntryAction::Retain(demand.number)
+        });
+        match known {
+            EntryResult::Retained(number) => number,
+            EntryResult::Vacant(place) | EntryResult::Replaced(place, _) => {
+                let number = self.number();
+                // As with callers.
+                let _ = place.insert(Demand {
+                    number,
+                    wanted: number,
+                });
+                number
+            }
+            EntryResult::Removed(..) | EntryResult::Timeout => {
+                unreachable!("nothing is removed and no timeout given")
+            }
+        }
+    }
+}
+
+/// The callers and demands of decisions that stay.
+#[derive(Default)]
+struct Used {
+    callers: HashSet<u64, ahash::RandomState>,
+    demands: HashSet<u64, ahash::RandomState>,
+}
+
+impl Used {
+    fn add(&mut self, (caller, demand): Number) {
+        self.callers.insert(caller);
+        self.demands.insert(demand);
     }
 }
 
@@ -374,6 +470,7 @@ where
 }
 
 /// A shared value as its own key: its bytes.
+#[derive(Clone)]
 struct SharedKey(Arc<Kept>);
 
 impl Hash for SharedKey {
@@ -428,9 +525,9 @@ impl Weighter<Box<[u8]>, Arc<Caller>> for CallerWeight {
 
 #[derive(Clone)]
 struct DemandWeight;
-impl Weighter<Box<[u8]>, u64> for DemandWeight {
-    fn weight(&self, record: &Box<[u8]>, _: &u64) -> u64 {
-        SLOT + ALLOCATION + (record.len() + size_of::<Box<[u8]>>() + size_of::<u64>()) as u64
+impl Weighter<Box<[u8]>, Demand> for DemandWeight {
+    fn weight(&self, record: &Box<[u8]>, _: &Demand) -> u64 {
+        SLOT + ALLOCATION + (record.len() + size_of::<Box<[u8]>>() + size_of::<Demand>()) as u64
     }
 }
 
@@ -480,6 +577,16 @@ mod tests {
 
     /// Stores the answer with these permissions as the caller's decision number `demand`.
     fn store_one(cache: &Cache, scopes: &Scopes, demand: usize, permissions: &str) {
+        store_as(cache, b"caller", demand, permissions, || scopes.clone());
+    }
+
+    fn store_as(
+        cache: &Cache,
+        caller: &[u8],
+        demand: usize,
+        permissions: &str,
+        scopes: impl FnOnce() -> Scopes,
+    ) {
         let token = HeaderValue::from_static("h.p.s");
         let modules = HeaderValue::from_static("{}");
         let question = Question {
@@ -503,16 +610,25 @@ mod tests {
         let decision = Decision::keep(proven, &CLAIMS, asked, now, &POLICY, 0.0, cache).unwrap();
         let demand = demand.to_le_bytes();
         let records = Records {
-            caller: b"caller",
+            caller,
             demand: &demand,
         };
         cache.store(records, decision, || CallerParts {
             tenant: (*b"t").into(),
             user: None,
             claims: CLAIMS,
-            scopes: scopes.clone(),
+            scopes: scopes(),
             label: 0,
         });
+    }
+
+    fn finds(cache: &Cache, caller: &[u8], demand: usize) -> bool {
+        let demand = demand.to_le_bytes();
+        let records = Records {
+            caller,
+            demand: &demand,
+        };
+        cache.find(records).is_some()
     }
 
     fn scopes() -> Scopes {
@@ -594,5 +710,112 @@ mod tests {
 
         assert_eq!(cache.size().decisions, 0);
         assert_eq!(cache.capacity_evictions(), 1);
+    }
+
+    #[test]
+    fn what_no_decision_needs_is_swept() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+        for number in 0..100 {
+            let permissions = format!(r#"["{number}"]"#);
+            store_as(&cache, &[number], number.into(), &permissions, || {
+                scopes.clone()
+            });
+        }
+        let judge = |caller: &Caller, _: &Decision| {
+            let (kept, _) = cache.find(Records {
+                caller: &[7],
+                demand: &7_usize.to_le_bytes(),
+            })?;
+            (caller.number != kept.number).then_some(Eviction::Expired)
+        };
+
+        let removed = cache.sweep(judge);
+        assert_eq!(removed, HashMap::from([(Eviction::Expired, 99)]));
+        let size = cache.size();
+        assert_eq!(
+            (size.callers, size.demands),
+            (100, 100),
+            "who came since the last sweep stays"
+        );
+        cache.sweep(judge);
+
+        let size = cache.size();
+        assert_eq!((size.callers, size.demands, size.decisions), (1, 1, 1));
+        assert_eq!(cache.values.len(), 1);
+        assert!(finds(&cache, &[7], 7));
+        assert_eq!(cache.capacity_evictions(), 0);
+    }
+
+    /// The sweep looks at the tables one after the other: what comes while it does is not lost.
+    #[test]
+    fn what_is_stored_during_a_sweep_is_found_after_it() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+        let store_all = |demand: usize| {
+            for number in 0..50 {
+                store_as(&cache, &[number], demand, "[]", || scopes.clone());
+            }
+        };
+        store_all(1);
+        cache.sweep(|_, _| None);
+        let seen = std::cell::Cell::new(0);
+
+        cache.sweep(|_, _| {
+            seen.set(seen.get() + 1);
+            if seen.get() == 50 {
+                store_all(2);
+            }
+            (seen.get() <= 50).then_some(Eviction::Expired)
+        });
+
+        for number in 0..50 {
+            assert!(finds(&cache, &[number], 2), "caller {number}");
+        }
+    }
+
+    #[test]
+    fn a_demand_that_is_wanted_again_during_a_sweep_stays() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+        let store_all = |caller: &[u8]| {
+            for demand in 0..50 {
+                store_as(&cache, caller, demand, "[]", || scopes.clone());
+            }
+        };
+        store_all(b"one");
+        cache.sweep(|_, _| None);
+        let seen = std::cell::Cell::new(0);
+
+        cache.sweep(|_, _| {
+            seen.set(seen.get() + 1);
+            if seen.get() == 50 {
+                store_all(b"two");
+            }
+            (seen.get() <= 50).then_some(Eviction::Expired)
+        });
+
+        for demand in 0..50 {
+            assert!(finds(&cache, b"two", demand), "demand {demand}");
+        }
+    }
+
+    #[test]
+    fn two_first_decisions_of_a_caller_are_both_found() {
+        let (cache, scopes) = (Cache::new(1 << 20), scopes());
+        let (cache, scopes) = (&cache, &scopes);
+        let (stored, other) = std::sync::mpsc::channel();
+
+        std::thread::scope(|threads| {
+            store_as(cache, b"caller", 1, "[]", || {
+                threads.spawn(move || {
+                    store_one(cache, scopes, 2, "[]");
+                    let _ = stored.send(());
+                });
+                // It has to wait for this very caller; long enough that it would be done if it had not.
+                let _ = other.recv_timeout(Duration::from_millis(200));
+                scopes.clone()
+            });
+        });
+
+        assert!(finds(cache, b"caller", 1) && finds(cache, b"caller", 2));
+        assert_eq!(cache.size().callers, 1);
     }
 }
