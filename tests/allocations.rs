@@ -23,6 +23,7 @@ use okapi_auth_sidecar::config::PREFIX;
 use okapi_auth_sidecar::decision::Answer;
 use okapi_auth_sidecar::filter::{Answering, Filter};
 use okapi_auth_sidecar::headers;
+use okapi_auth_sidecar::invalidation::{Reach, Revocations};
 use okapi_auth_sidecar::metrics::Metrics;
 use okapi_auth_sidecar::upstream::{AuthModule, Head, Manner, UpstreamError};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -235,7 +236,7 @@ fn count(number: usize) -> f64 {
     f64::from(u32::try_from(number).expect("a small number"))
 }
 
-/// Both in one test, since all threads' allocations are counted together.
+/// All in one test, since all threads' allocations are counted together.
 #[tokio::test(flavor = "current_thread")]
 async fn a_hit_and_a_decision_cost_the_allocator_no_more_than_they_did() {
     let asked = Arc::<AtomicU64>::default();
@@ -277,11 +278,29 @@ async fn a_hit_and_a_decision_cost_the_allocator_no_more_than_they_did() {
         size.decisions,
         "all of them were hits"
     );
+    let (short, long) = (bytes_per_row(36), bytes_per_row(8_000));
+    tell(&format!(
+        "{short:.1} bytes per revocation row, {long:.1} for a long name"
+    ));
     assert!(bytes <= BYTES_PER_DECISION, "{bytes:.1} bytes per decision");
     assert!(
         per_hit <= ALLOCATIONS_PER_HIT,
         "{per_hit:.3} allocations per hit"
     );
+    assert!(long <= short, "{long:.1} bytes per row of a long name");
+}
+
+/// Bytes of a revocation row of a user (and a tenant) with a name of that length.
+fn bytes_per_row(length: usize) -> f64 {
+    const ROWS: usize = 1_000;
+    let revocations = Revocations::new(config().memory, ROWS);
+    let region = Region::new(ALLOCATOR);
+    for number in 0..ROWS {
+        let name = format!("{number:0length$}");
+        revocations.revoke(Reach::User(name.as_bytes(), &name));
+    }
+    let change = region.change();
+    count(change.bytes_allocated - change.bytes_deallocated) / count(ROWS)
 }
 
 /// Allocations and reallocations per hit over all questions. Nothing that is dropped allocates, so answers are kept.

@@ -6,6 +6,9 @@
 //! What may not enter: a scan of the cache. The trap: the tick must be read *before* upstream is asked, and a scope's
 //! row must get its tick before the counter shows it; the other way round a question asked just before the event
 //! would look as if it were asked after it.
+//!
+//! Rows are found by hashes of their names, so that a name of eight kilobytes costs no more than another. Two names with
+//! the same hash have one row and with it each other's revocations and holds: more is void, never less.
 
 pub mod event;
 pub mod hold;
@@ -101,6 +104,7 @@ struct Row {
 pub struct Revocations {
     memory: Memory,
     most_users: usize,
+    names: ahash::RandomState,
     tick: AtomicU64,
     all: Arc<Row>,
     tables: Mutex<Tables>,
@@ -110,15 +114,17 @@ pub struct Revocations {
 
 #[derive(Debug, Default)]
 struct Tables {
-    tenants: HashMap<Box<[u8]>, Arc<Row>, ahash::RandomState>,
+    tenants: HashMap<u64, Arc<Row>, ahash::RandomState>,
     users: HashMap<UserKey, Arc<Row>, ahash::RandomState>,
+    /// By name: whose hash was flushed may not be kept from a flush of its own.
     flushed_tenants: HashMap<Box<[u8]>, MonoMillis, ahash::RandomState>,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash, Clone)]
+/// The hashes of a tenant's and of a user's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct UserKey {
-    tenant: Box<[u8]>,
-    user: Box<str>,
+    tenant: u64,
+    user: u64,
 }
 
 /// So many tenants have a row of their own.
@@ -133,6 +139,7 @@ impl Revocations {
         Self {
             memory,
             most_users: most_users.max(16),
+            names: ahash::RandomState::new(),
             tick: AtomicU64::new(0),
             all: Arc::default(),
             tables: Mutex::default(),
@@ -168,7 +175,7 @@ impl Revocations {
     /// The tick of the latest revocation that reaches the subject. Makes no rows.
     pub fn latest(&self, subject: Subject<'_>) -> Tick {
         let tables = lock(&self.tables);
-        let rows = tables.find(subject);
+        let rows = self.find(&tables, subject);
         [Some(&self.all), rows.0, rows.1]
             .into_iter()
             .flatten()
@@ -181,7 +188,7 @@ impl Revocations {
     pub fn held(&self, subject: Subject<'_>, now: MonoMillis) -> Option<Kind> {
         let rows = {
             let tables = lock(&self.tables);
-            let rows = tables.find(subject);
+            let rows = self.find(&tables, subject);
             [Some(self.all.clone()), rows.0.cloned(), rows.1.cloned()]
         };
         rows.into_iter()
@@ -267,7 +274,7 @@ impl Revocations {
     ) -> Result<Option<Refresh>, Suppressed> {
         let rows = {
             let tables = lock(&self.tables);
-            let rows = tables.find(subject);
+            let rows = self.find(&tables, subject);
             [rows.0.cloned(), rows.1.cloned()]
         };
         let mut pace = lock(&self.pace);
@@ -347,23 +354,44 @@ impl Revocations {
         })
     }
 
+    fn find<'t>(
+        &self,
+        tables: &'t Tables,
+        subject: Subject<'_>,
+    ) -> (Option<&'t Arc<Row>>, Option<&'t Arc<Row>>) {
+        let user = subject.user.map(|user| self.user_key(subject.tenant, user));
+        (
+            tables.tenants.get(&self.tenant_key(subject.tenant)),
+            user.and_then(|user| tables.users.get(&user)),
+        )
+    }
+
+    fn tenant_key(&self, tenant: &[u8]) -> u64 {
+        self.names.hash_one(tenant)
+    }
+
+    fn user_key(&self, tenant: &[u8], user: &str) -> UserKey {
+        UserKey {
+            tenant: self.tenant_key(tenant),
+            user: self.names.hash_one(user),
+        }
+    }
+
     fn tenant_row(&self, tables: &mut Tables, tenant: &[u8]) -> Arc<Row> {
-        if let Some(row) = tables.tenants.get(tenant) {
+        let key = self.tenant_key(tenant);
+        if let Some(row) = tables.tenants.get(&key) {
             return row.clone();
         }
         if tables.tenants.len() >= MOST_TENANTS {
             evict(&mut tables.tenants, |_| self.all.clone());
         }
         let row = Arc::<Row>::default();
-        tables.tenants.insert(tenant.into(), row.clone());
+        tables.tenants.insert(key, row.clone());
         row
     }
 
     fn user_row(&self, tables: &mut Tables, tenant: &[u8], user: &str) -> Arc<Row> {
-        let key = UserKey {
-            tenant: tenant.into(),
-            user: user.into(),
-        };
+        let key = self.user_key(tenant, user);
         if let Some(row) = tables.users.get(&key) {
             return row.clone();
         }
@@ -419,18 +447,6 @@ impl Scopes {
             .into_iter()
             .flatten()
             .map(AsRef::as_ref)
-    }
-}
-
-impl Tables {
-    fn find(&self, subject: Subject<'_>) -> (Option<&Arc<Row>>, Option<&Arc<Row>>) {
-        let user = subject.user.and_then(|user| {
-            self.users.get(&UserKey {
-                tenant: subject.tenant.into(),
-                user: user.into(),
-            })
-        });
-        (self.tenants.get(subject.tenant), user)
     }
 }
 
