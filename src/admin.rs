@@ -63,6 +63,17 @@ impl Admin {
             .merge(guarded)
             .with_state(self)
     }
+
+    /// Why nothing should be sent here, if so.
+    fn unready(&self) -> Option<&'static str> {
+        if self.draining.load(Ordering::SeqCst) {
+            Some("stopping")
+        } else if self.filter.looped() {
+            Some("AUTH_SIDECAR_UPSTREAM_URL leads back to this process")
+        } else {
+            None
+        }
+    }
 }
 
 async fn live() -> &'static str {
@@ -70,19 +81,14 @@ async fn live() -> &'static str {
 }
 
 async fn ready(State(admin): State<Admin>) -> (StatusCode, &'static str) {
-    if admin.draining.load(Ordering::SeqCst) {
-        (StatusCode::SERVICE_UNAVAILABLE, "stopping")
-    } else if admin.filter.looped() {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "AUTH_SIDECAR_UPSTREAM_URL leads back to this process",
-        )
-    } else {
-        (StatusCode::OK, "OK")
+    match admin.unready() {
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
+        None => (StatusCode::OK, "OK"),
     }
 }
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+    admin.filter.metrics().ready(admin.unready().is_none());
     let text = admin.filter.metrics().render(&admin.filter.levels());
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],

@@ -244,6 +244,7 @@ struct Handles {
     loops: PerLabel<Probe, Counter>,
     connections: Gauge,
     draining: Gauge,
+    ready: Gauge,
     cache_entries: Gauge,
     cache_bytes: Gauge,
     cache_capacity: Gauge,
@@ -275,9 +276,11 @@ struct TenantCounters {
 /// The label that all tenants beyond the first [`Metrics::new`]'s `most_tenants` share.
 const OTHER: &str = "other";
 
-/// Answer times in seconds: a hit takes tens of microseconds, the auth module one to thirty milliseconds.
-const ANSWER_BUCKETS: [f64; 12] = [
-    0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 1.0, 10.0,
+/// Answer times in seconds: a hit takes tens of microseconds, the auth module one to thirty milliseconds; the steps up to
+/// a second tell an auth module that is slow from one that hangs.
+const ANSWER_BUCKETS: [f64; 14] = [
+    0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.25, 0.5, 1.0,
+    10.0,
 ];
 const UPSTREAM_BUCKETS: [f64; 11] = [
     0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0, 10.0,
@@ -465,6 +468,11 @@ impl Metrics {
         self.handles.draining.set(1.0);
     }
 
+    /// What readiness is now. Set when somebody looks, like the levels that [`Self::render`] is given.
+    pub fn ready(&self, ready: bool) {
+        self.handles.ready.set(f64::from(u8::from(ready)));
+    }
+
     /// The label of a tenant, made at its first request while there is room, else that of all others.
     pub fn tenant_label(&self, tenant: &[u8]) -> u32 {
         let mut labels = self
@@ -648,6 +656,7 @@ impl Handles {
             ),
             connections: gauge!("auth_sidecar_connections"),
             draining: gauge!("auth_sidecar_draining"),
+            ready: gauge!("auth_sidecar_ready"),
             cache_entries: gauge!("auth_sidecar_cache_entries"),
             cache_bytes: gauge!("auth_sidecar_cache_bytes"),
             cache_capacity: gauge!("auth_sidecar_cache_capacity_bytes"),
@@ -726,6 +735,10 @@ fn describe() {
             "Open connections to the filter port.",
         ),
         ("auth_sidecar_draining", "1 while the process is stopping."),
+        (
+            "auth_sidecar_ready",
+            "1 while /health/ready says 200, 0 while it says 503.",
+        ),
         ("auth_sidecar_cache_entries", "Decisions in the cache."),
         (
             "auth_sidecar_cache_bytes",
@@ -812,6 +825,25 @@ mod tests {
         assert_eq!(
             line(&text, r#"auth_sidecar_answer_seconds_count{outcome="hit"}"#),
             Some("2")
+        );
+    }
+
+    #[test]
+    fn answers_of_a_quarter_and_of_half_a_second_are_told_apart() {
+        let metrics = Metrics::new(0);
+        for millis in [200, 400, 800] {
+            metrics.answered(Outcome::Miss, 0, Duration::from_millis(millis));
+        }
+
+        let text = metrics.render(&Levels::default());
+        let below = |le: &str| {
+            let start =
+                format!(r#"auth_sidecar_answer_seconds_bucket{{outcome="miss",le="{le}"}}"#);
+            line(&text, &start).map(str::to_owned)
+        };
+        assert_eq!(
+            ["0.1", "0.25", "0.5", "1"].map(below),
+            ["0", "1", "2", "3"].map(|count| Some(count.to_owned()))
         );
     }
 

@@ -233,8 +233,8 @@ def panels():
     b.lines("Refreshes of mod-authtoken", "Calls that made mod-authtoken forget its memory of permissions, and such that were wanted but not allowed so soon.", [(f"sum by (result) ({ours('auth_sidecar_upstream_refreshes_total')})", "{{result}}")], "ops", colours=REFRESHES)
     b.lines("Purges by hand", "DELETE /cache on the admin port.", [(f"sum by (scope) (increase(auth_sidecar_purges_total{{{OURS}}}[{RATE}]))", "{{scope}}")], "short", bars=True)
     b.lines(
-        "Loops and drains", "Sidecars that are shutting down, and probes that came back (an upstream address is wrong).",
-        [(f"sum({gauge('auth_sidecar_draining')})", "draining"), (f"sum by (probe) ({gauge('auth_sidecar_loops_detected_total')})", "loop: {{probe}}")], "short",
+        "Readiness, loops and drains", "Sidecars that are ready, that are shutting down, and probes that came back (an upstream address is wrong).",
+        [(f"sum({gauge('auth_sidecar_ready')})", "ready"), (f"sum({gauge('auth_sidecar_draining')})", "draining"), (f"sum by (probe) ({gauge('auth_sidecar_loops_detected_total')})", "loop: {{probe}}")], "short",
     )
 
     b.row("Room")

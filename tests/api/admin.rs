@@ -501,6 +501,7 @@ async fn every_metric_is_there_and_names_nobody() {
         "loops_detected_total",
         "connections",
         "draining",
+        "ready",
         "build_info",
     ] {
         assert!(there(&format!("auth_sidecar_{name}")), "{name}");

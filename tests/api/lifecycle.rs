@@ -49,6 +49,7 @@ async fn while_it_drains_it_is_not_ready_and_serves_as_before() {
     let mut kept = sidecar.connect().await;
     assert_eq!(kept.ask(&call.request()).await.unwrap().status, 202);
     assert_eq!(sidecar.metric("auth_sidecar_draining").await, 0.0);
+    assert_eq!(sidecar.metric("auth_sidecar_ready").await, 1.0);
 
     sidecar.signal();
     ready_is(&sidecar, 503).await;
@@ -59,6 +60,7 @@ async fn while_it_drains_it_is_not_ready_and_serves_as_before() {
         "it lives"
     );
     assert_eq!(sidecar.metric("auth_sidecar_draining").await, 1.0);
+    assert_eq!(sidecar.metric("auth_sidecar_ready").await, 0.0);
     assert!(sidecar.hits(&standin, &call).await, "on new connections");
     assert_eq!(
         kept.ask(&call.request()).await.unwrap().status,
@@ -289,6 +291,7 @@ async fn a_sidecar_whose_upstream_is_itself_is_never_ready() {
         answer.text()
     );
     assert_eq!(sidecar.admin("GET", "/health/live", None).await.status, 200);
+    assert_eq!(sidecar.metric("auth_sidecar_ready").await, 0.0);
     assert_eq!(
         sidecar
             .metric("auth_sidecar_loops_detected_total{probe=\"own\"}")
