@@ -11,7 +11,6 @@
 mod args;
 mod choose;
 mod failure;
-mod interrupt;
 mod plan;
 mod prepare;
 mod procedure;

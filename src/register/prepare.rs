@@ -5,13 +5,13 @@ use tokio::time::Instant;
 use super::args::CommonArgs;
 use super::choose::{self, ChoiceError};
 use super::failure::Failure;
-use super::interrupt::Interrupts;
 use super::plan::Wish;
 use super::procedure::{Calls, Pace, Run, insist, patience_or};
 use super::report::{Console, Ending, Report};
 use super::switch::switch;
 use super::task::Task;
 use crate::okapi::{Okapi, OkapiError};
+use crate::shutdown::Signals;
 
 /// How many Okapi pods are assumed when nobody tells.
 const PODS_ASSUMED: usize = 3;
@@ -37,7 +37,7 @@ struct Found {
 impl Preparation<'_, '_> {
     /// Finds out, and switches.
     pub(super) async fn run(&mut self) -> Result<(Ending, String), Failure> {
-        let mut interrupts = Interrupts::new().map_err(Failure::Signals)?;
+        let mut interrupts = Signals::install().map_err(Failure::Signals)?;
         let found = tokio::select! {
             biased;
             signal = interrupts.next() => return Err(Failure::Interrupted(signal)),

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
-use super::interrupt::Interrupts;
 use super::plan::{self, Step, View, Wish};
 use super::report::{Console, Report, StepReport, describe};
 use super::sample::draws;
 use crate::okapi::{Entry, Okapi, OkapiError};
+use crate::shutdown::Signals;
 
 /// How long one change, or one question before the first change, is repeated while it may yet go well.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -120,7 +120,7 @@ impl Run<'_, '_> {
     pub(crate) async fn carry_out(
         &mut self,
         steps: &[Step],
-        interrupts: &mut Interrupts,
+        interrupts: &mut Signals,
     ) -> Result<(), Failure> {
         for step in steps {
             let done = match step {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
-use super::interrupt::Interrupts;
 use super::plan::{self, Step, View};
 use super::procedure::{Run, patience_or};
 use super::report::{Ending, StepReport, describe};
 use super::task::Task;
 use crate::okapi::OkapiError;
+use crate::shutdown::Signals;
 
 /// While a rollout makes requests fail, how often it is looked whether it still does.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ pub(super) async fn switch(
     task: &Task,
     dry_run: bool,
     run: &mut Run<'_, '_>,
-    interrupts: &mut Interrupts,
+    interrupts: &mut Signals,
 ) -> Result<(Ending, String), Failure> {
     let found = run.view(patience_or(run.pace.deadline)).await?;
     run.report.entries_before.clone_from(&found.entries);
@@ -56,7 +56,7 @@ async fn carry_out(
     steps: &[Step],
     changes: bool,
     run: &mut Run<'_, '_>,
-    interrupts: &mut Interrupts,
+    interrupts: &mut Signals,
 ) -> Result<(), Failure> {
     loop {
         match run.carry_out(steps, interrupts).await {
