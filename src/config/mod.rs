@@ -6,7 +6,7 @@
 //! have such a name and those variables are not ours.
 
 mod error;
-mod units;
+pub(crate) mod units;
 
 pub use error::{ConfigErrors, Mistake};
 

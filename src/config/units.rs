@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 1 << 40;
 
 const DURATION: &str = "a whole number with a unit (ms, s, m or h), such as 60s, at most 24h";
 
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
     let parsed = units.iter().find_map(|(unit, millis)| {
         let number = text.strip_suffix(unit)?;

@@ -2,26 +2,12 @@
 
 use std::time::Duration;
 
+use crate::config::units::parse_duration;
 use crate::okapi::Url;
 
-/// A number with a unit: `ms`, `s`, `m` or `h`.
+/// A duration, written as in the settings.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "a duration is a whole number and a unit: 500ms, 30s, 10m, 1h".to_owned();
-    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(unit_at);
-    let millis_per_unit: u64 = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let millis = number.checked_mul(millis_per_unit);
-    let within_a_day = millis.filter(|millis| *millis <= 24 * 3_600_000);
-    within_a_day
-        .map(Duration::from_millis)
-        .ok_or_else(|| "a duration is at most 24h".to_owned())
+    parse_duration(text).map_err(|wanted| format!("a duration is {wanted}"))
 }
 
 /// Okapi's address; a path in front of Okapi's own is allowed.
