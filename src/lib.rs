@@ -34,6 +34,7 @@ pub mod server;
 pub mod shutdown;
 pub mod target;
 pub mod telemetry;
+mod tls;
 pub mod token;
 pub mod upstream;
 

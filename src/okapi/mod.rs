@@ -10,7 +10,6 @@
 mod answer;
 mod login;
 mod secret;
-mod tls;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +19,8 @@ use reqwest::{Client, Method};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::tls::{self, TlsError};
 
 pub(crate) use answer::Answer;
 pub(crate) use login::{Credentials, FileError, read_value};
@@ -144,7 +145,7 @@ pub(crate) enum OkapiError {
     },
     /// The client could not be made.
     #[error(transparent)]
-    Tls(#[from] tls::TlsError),
+    Tls(#[from] TlsError),
     /// The client could not be made.
     #[error("the HTTP client cannot be set up: {0}")]
     Setup(#[source] reqwest::Error),
@@ -180,11 +181,10 @@ impl Okapi {
     /// # Errors
     /// When the CA file cannot be used, or an https Okapi could not be trusted by anything.
     pub(crate) fn new(access: Access) -> Result<Self, OkapiError> {
-        let trust = if access.url.scheme() == "https" {
-            tls::client_config(access.ca_file.as_deref())?
-        } else {
-            tls::no_trust()?
-        };
+        let https = access.url.scheme() == "https";
+        let ca_file = access.ca_file.as_deref().filter(|_| https);
+        // A client without TLS wants a configuration all the same.
+        let trust = tls::client_config(https, ca_file, "--okapi-ca-file")?;
         let http = Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())

@@ -7,7 +7,7 @@
 mod pool;
 mod restoring;
 
-pub use pool::TlsError;
+pub use crate::tls::TlsError;
 
 use crate::body::Body;
 use crate::config::Config;

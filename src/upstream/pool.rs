@@ -8,6 +8,7 @@ use super::restoring::{NextHead, Restoring};
 use crate::body::Body;
 use crate::config::UpstreamUrl;
 use crate::metrics::Metrics;
+use crate::tls::{self, TlsError};
 use http::Uri;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -77,7 +78,8 @@ impl Pool {
         let mut http = HttpConnector::new();
         http.set_nodelay(true);
         http.enforce_http(false);
-        let tls = tls_config(url.scheme == http::uri::Scheme::HTTPS, ca_file)?;
+        let https = url.scheme == http::uri::Scheme::HTTPS;
+        let tls = tls::client_config(https, ca_file, "AUTH_SIDECAR_UPSTREAM_CA_FILE")?;
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
@@ -188,65 +190,4 @@ impl Pool {
     fn idle(&self) -> std::sync::MutexGuard<'_, VecDeque<(Instant, Connection)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The trust anchors of an https upstream cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The file named by `UPSTREAM_CA_FILE` holds no certificate.
-    #[error("AUTH_SIDECAR_UPSTREAM_CA_FILE: no PEM certificate can be read from {path}: {source}")]
-    CaFile {
-        /// The file.
-        path: String,
-        /// Why not.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// A certificate in it is no trust anchor.
-    #[error("AUTH_SIDECAR_UPSTREAM_CA_FILE: a certificate in it cannot be a trust anchor: {0}")]
-    Anchor(#[source] rustls::Error),
-    /// Neither the system nor the settings name a trust anchor.
-    #[error(
-        "AUTH_SIDECAR_UPSTREAM_URL is https, but there is no trust anchor: neither the system's certificates \
-         nor AUTH_SIDECAR_UPSTREAM_CA_FILE"
-    )]
-    NoAnchors,
-    /// The TLS library does not support its own defaults.
-    #[error("TLS cannot be set up: {0}")]
-    Setup(#[source] rustls::Error),
-}
-
-fn tls_config(https: bool, ca_file: Option<&Path>) -> Result<rustls::ClientConfig, TlsError> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
-    let mut roots = rustls::RootCertStore::empty();
-    if https {
-        // What the system lists and cannot be parsed is left out, as everybody's TLS client does.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    if let Some(path) = ca_file {
-        let unreadable = |source| TlsError::CaFile {
-            path: path.display().to_string(),
-            source,
-        };
-        let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
-            .map_err(unreadable)?
-            .collect::<Result<_, _>>()
-            .map_err(unreadable)?;
-        if certificates.is_empty() {
-            return Err(unreadable(rustls::pki_types::pem::Error::NoItemsFound));
-        }
-        for certificate in certificates {
-            roots.add(certificate).map_err(TlsError::Anchor)?;
-        }
-    }
-    if https && roots.is_empty() {
-        return Err(TlsError::NoAnchors);
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Setup)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config)
 }
