@@ -475,11 +475,9 @@ mod tests {
 
     /// Stores the answer with these permissions as the caller's decision number `demand`.
     fn store_one(cache: &Cache, scopes: &Scopes, demand: usize, permissions: &str) {
-        let token = HeaderValue::from_static("h.p.s");
-        let modules = HeaderValue::from_static("{}");
         let question = Question {
-            token: Some(&token),
-            module_permissions: Some(&modules),
+            token: Some(b"h.p.s"),
+            module_permissions: Some(b"{}"),
             ..Question::default()
         };
         let headers = [

@@ -14,12 +14,14 @@ use crate::cache::flight::Flights;
 use crate::cache::{Cache, Caller, Eviction, Records};
 use crate::clock::{Clock, Now};
 use crate::config::Config;
-use crate::decision::{Decision, Freshness, LifePolicy};
-use crate::invalidation::{Revocations, Subject};
-use crate::key::{Bypass, FilterRequest, KeyScope};
+use crate::decision::{Asker, Decision, Freshness, LifePolicy};
+use crate::headers;
+use crate::invalidation::{Revocations, Subject, event};
+use crate::key::{self, Bypass, FilterRequest, KeyScope, Question, RequestLine};
 use crate::metrics::{FailureCause, Levels, Metrics, Outcome, Probe};
 use crate::report::{Call, Report};
 use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
+use crate::wire;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
 use miss::Landed;
@@ -161,7 +163,7 @@ impl<U: AuthModule> Filter<U> {
     }
 
     /// Answers a request.
-    pub fn call(self: &Arc<Self>, mut request: Request<Body>) -> Answering {
+    pub fn call(self: &Arc<Self>, request: Request<Body>) -> Answering {
         let began = Instant::now();
         let parsed = self.parse(request.method(), request.uri(), request.headers());
         if parsed.bypass.is_none()
@@ -169,11 +171,52 @@ impl<U: AuthModule> Filter<U> {
             && parsed.probe.is_none()
             && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began, began)
         {
-            let headers = std::mem::take(request.headers_mut());
-            return Answering::Now(Some(self.answer_hit(&found, headers, began)));
+            return Answering::Now(Some(self.answer_hit(&found, &parsed.question, began)));
         }
         let filter = self.clone();
         Answering::Later(Box::pin(async move { filter.later(request, began).await }))
+    }
+
+    /// Answers a request that the HTTP library has not seen if it is a plain hit, which means nothing beside its answer:
+    /// appends the answer to `wire` and tells so. The request must have no body, and nothing for the connection.
+    pub fn answer_at_once(
+        &self,
+        head: &wire::Head<'_, '_>,
+        began: Instant,
+        wire: &mut Vec<u8>,
+    ) -> bool {
+        if self.life.ttl.is_zero() {
+            return false;
+        }
+        let Some(question) = key::at_a_glance(head, self.upstream.host()) else {
+            return false;
+        };
+        let line = RequestLine {
+            method: head.method,
+            target: head.target,
+        };
+        if self.listen && event::announced(line).is_some() {
+            return false;
+        }
+        let Some(found) = self.find(line, &question, self.clock.at(began)) else {
+            return false;
+        };
+        if found.freshness != Freshness::Fresh {
+            return false;
+        }
+        found.decision.write_answer(Asker::of(&question), wire);
+        let took = began.elapsed();
+        self.metrics.hit(found.caller.label, took);
+        if let Some(report) = &self.report {
+            report.note(&Call {
+                line,
+                id: head.field(&headers::REQUEST_ID),
+                outcome: Outcome::Hit,
+                began,
+                took,
+            });
+        }
+        true
     }
 
     fn parse<'a>(
@@ -199,7 +242,7 @@ impl<U: AuthModule> Filter<U> {
         looked: Instant,
     ) -> Option<Found> {
         let now = self.clock.at(looked);
-        let found = self.find(method, target, parsed, now)?;
+        let found = self.find(RequestLine::of(method, target), &parsed.question, now)?;
         match found.freshness {
             Freshness::Fresh => {}
             Freshness::Late => self.refresh_ahead(method, target, parsed, &found, now),
@@ -218,8 +261,8 @@ impl<U: AuthModule> Filter<U> {
     }
 
     /// The answer of a decision that was found.
-    fn answer_hit(&self, found: &Found, headers: HeaderMap, began: Instant) -> Response<Body> {
-        let response = reply::hit(&found.decision, headers);
+    fn answer_hit(&self, found: &Found, question: &Question<'_>, began: Instant) -> Response<Body> {
+        let response = reply::hit(&found.decision, question);
         self.metrics.hit(found.caller.label, began.elapsed());
         response
     }
@@ -236,9 +279,11 @@ impl<U: AuthModule> Filter<U> {
     ) {
         if let Some(report) = &self.report {
             report.note(&Call {
-                method,
-                target,
-                headers: parsed.headers,
+                line: RequestLine::of(method, target),
+                id: parsed
+                    .headers
+                    .get(headers::REQUEST_ID)
+                    .map(HeaderValue::as_bytes),
                 outcome,
                 began,
                 took,
@@ -252,18 +297,10 @@ impl<U: AuthModule> Filter<U> {
     }
 
     /// The stored decision of this question, if no revocation made it void.
-    fn find(
-        &self,
-        method: &Method,
-        target: &Uri,
-        parsed: &FilterRequest<'_>,
-        now: Now,
-    ) -> Option<Found> {
+    fn find(&self, line: RequestLine<'_>, question: &Question<'_>, now: Now) -> Option<Found> {
         RECORDS.with_borrow_mut(|(caller, demand)| {
-            parsed.question.write_caller(caller);
-            parsed
-                .question
-                .write_demand(demand, self.key_scope, method, target);
+            question.write_caller(caller);
+            question.write_demand(demand, self.key_scope, line);
             let (caller, decision) = self.cache.find(Records { caller, demand })?;
             let good = self.revocations.good(&caller.scopes, decision.asked());
             good.then(|| Found {
@@ -296,7 +333,7 @@ impl<U: AuthModule> Filter<U> {
                 if seen_late
                     && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began, looked)
                 {
-                    return self.answer_hit(&found, parts.headers.clone(), began);
+                    return self.answer_hit(&found, &parsed.question, began);
                 }
                 self.miss(&parts, &parsed, began).await
             }
@@ -388,8 +425,8 @@ impl<U: AuthModule> Filter<U> {
         }
     }
 
-    fn probed(&self, probe: &HeaderValue) -> Response<Body> {
-        let whose = if *probe == self.probe {
+    fn probed(&self, probe: &[u8]) -> Response<Body> {
+        let whose = if probe == self.probe.as_bytes() {
             self.looped.store(true, Ordering::Relaxed);
             tracing::error!(
                 "AUTH_SIDECAR_UPSTREAM_URL leads back to this process: it will not become ready"
