@@ -135,8 +135,8 @@ fn whole<'b, 'a>(
             Connection::Other => simple = false,
         }
     }
-    // HTTP/1.0 ends a body otherwise, and what follows a CONNECT is no request.
-    if version != 1 || method == "CONNECT" {
+    // What follows a CONNECT is no request, and HTTP/1.0 knows no chunks.
+    if method == "CONNECT" || version == 0 && framing == Framing::Chunked {
         framing = Framing::Unclear;
     }
     Head {
@@ -195,7 +195,9 @@ pub enum Rest {
 pub enum Chunks {
     /// In a size, of so many digits so far.
     Size(u64, u8),
-    /// Behind a size's CR.
+    /// In what may follow a size.
+    Extension(u64),
+    /// Behind that line's CR.
     SizeEnd(u64),
     /// In data, with so many bytes left.
     Data(u64),
@@ -203,10 +205,14 @@ pub enum Chunks {
     DataCr,
     /// Behind data's CR.
     DataEnd,
-    /// Behind the last chunk: an empty line ends the body.
+    /// Behind the last chunk or a trailer: an empty line ends the body.
     LastCr,
     /// Behind that line's CR.
     LastEnd,
+    /// In a trailer.
+    Trailer,
+    /// Behind its CR.
+    TrailerEnd,
 }
 
 impl Rest {
@@ -220,8 +226,8 @@ impl Rest {
         }
     }
 
-    /// How many of these bytes belong to the body. A chunk extension, a trailer or a broken chunk make the rest unclear,
-    /// and then all of them are said to.
+    /// How many of these bytes belong to the body. What does not have the exact form of chunks makes the rest unclear, and
+    /// then all of them are said to.
     pub fn take(&mut self, bytes: &[u8]) -> usize {
         match self {
             Self::Nothing => 0,
@@ -278,12 +284,17 @@ impl Chunks {
                 Self::Size(size * 16 + digit, digits + 1)
             }
             (Self::Size(size, 1..), b'\r') => Self::SizeEnd(size),
-            (Self::SizeEnd(0), b'\n') => Self::LastCr,
+            (Self::Size(size, 1..), b';') => Self::Extension(size),
+            (Self::Extension(size), b'\r') => Self::SizeEnd(size),
+            (Self::Extension(size), byte) if byte != b'\n' => Self::Extension(size),
+            (Self::SizeEnd(0), b'\n') | (Self::TrailerEnd, b'\n') => Self::LastCr,
             (Self::SizeEnd(size), b'\n') => Self::Data(size),
             (Self::DataCr, b'\r') => Self::DataEnd,
             (Self::DataEnd, b'\n') => Self::Size(0, 0),
             (Self::LastCr, b'\r') => Self::LastEnd,
             (Self::LastEnd, b'\n') => return Rest::Nothing,
+            (Self::Trailer, b'\r') => Self::TrailerEnd,
+            (Self::LastCr | Self::Trailer, byte) if byte != b'\n' => Self::Trailer,
             _ => return Rest::Unclear,
         };
         Rest::Chunks(next)
@@ -357,12 +368,23 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_and_tunnels_are_unclear() {
-        for line in ["GET /x HTTP/1.0", "CONNECT a:1 HTTP/1.1"] {
-            let head = format!("{line}\r\n\r\n");
+    fn old_versions_and_tunnels_are_not_simple() {
+        for (line, framing) in [
+            ("GET /x HTTP/1.0\r\n", Framing::None),
+            (
+                "GET /x HTTP/1.0\r\nContent-Length: 1\r\n",
+                Framing::Length(1),
+            ),
+            (
+                "GET /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
+                Framing::Unclear,
+            ),
+            ("CONNECT a:1 HTTP/1.1\r\n", Framing::Unclear),
+        ] {
+            let head = format!("{line}\r\n");
             with_head(head.as_bytes(), |beginning| match beginning {
                 Beginning::Whole(head) => {
-                    assert_eq!((head.framing, head.simple), (Framing::Unclear, false));
+                    assert_eq!((head.framing, head.simple), (framing, false), "{line}");
                 }
                 other => panic!("{line}: {other:?}"),
             });
@@ -412,6 +434,8 @@ mod tests {
             (Framing::Chunked, b"000\r\n\r\n"),
             (Framing::Chunked, b"3\r\na\r\n\r\n0\r\n\r\n"),
             (Framing::Chunked, b"0A\r\n0123456789\r\n1\r\nx\r\n0\r\n\r\n"),
+            (Framing::Chunked, b"1;a=b;c=\"d\"\r\nx\r\n0;e\r\n\r\n"),
+            (Framing::Chunked, b"1\r\nx\r\n0\r\nA: b\r\nC: d\r\n\r\n"),
         ] {
             let bytes = [body, next].concat();
             assert_eq!(
@@ -423,11 +447,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_chunked_body_may_have_beside_chunks_makes_its_end_unclear() {
+    fn what_does_not_have_the_form_of_chunks_makes_a_bodys_end_unclear() {
         for body in [
-            &b"0;a=b\r\n\r\n"[..],
-            b"0\r\nA: b\r\n\r\n",
-            b" 0\r\n\r\n",
+            &b" 0\r\n\r\n"[..],
+            b"0 ;a\r\n\r\n",
+            b";a\r\n\r\n",
+            b"0;a\n\r\n",
+            b"0;a\r\r\n\r\n",
+            b"0\r\nA: b\n\r\n",
+            b"0\r\nA: b\r\r\n\r\n",
             b"\r\n0\r\n\r\n",
             b"0\n\n",
             b"0\r\r\n",
