@@ -283,11 +283,10 @@ impl Chunks {
                 let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
                 Self::Size(size * 16 + digit, digits + 1)
             }
-            (Self::Size(size, 1..), b'\r') => Self::SizeEnd(size),
+            (Self::Size(size, 1..) | Self::Extension(size), b'\r') => Self::SizeEnd(size),
             (Self::Size(size, 1..), b';') => Self::Extension(size),
-            (Self::Extension(size), b'\r') => Self::SizeEnd(size),
             (Self::Extension(size), byte) if byte != b'\n' => Self::Extension(size),
-            (Self::SizeEnd(0), b'\n') | (Self::TrailerEnd, b'\n') => Self::LastCr,
+            (Self::SizeEnd(0) | Self::TrailerEnd, b'\n') => Self::LastCr,
             (Self::SizeEnd(size), b'\n') => Self::Data(size),
             (Self::DataCr, b'\r') => Self::DataEnd,
             (Self::DataEnd, b'\n') => Self::Size(0, 0),

@@ -2,7 +2,8 @@
 //!
 //! Joins the rooms and holds no rules of its own: what may be answered from the cache is `key`'s to say, what may be
 //! kept `decision`'s, what is void `invalidation`'s. A hit is answered at once, in the caller's own poll, without a
-//! box, a lock that anybody else may hold for long, or a wait. Everything else is a future of its own.
+//! box, a lock that anybody else may hold for long, or a wait, and mostly before the HTTP library has seen it. Everything
+//! else is a future of its own.
 
 mod announce;
 mod miss;
@@ -76,7 +77,7 @@ impl<U: AuthModule> fmt::Debug for Filter<U> {
 /// The way a request gets its answer: at once, or later.
 #[allow(
     clippy::large_enum_variant,
-    reason = "the large one is the hit, which must not allocate"
+    reason = "the large one is the answer that is there, which is passed on at once"
 )]
 pub enum Answering {
     /// From the cache.

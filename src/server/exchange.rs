@@ -41,9 +41,9 @@ pub(super) struct Message {
 
 /// Has a request answered. Gives the connection back if it goes on.
 pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Option<Link> {
-    let (stream, mut held, mut alarm) = link.into_parts();
-    let behind = held.split_off(message.head);
-    let (head, refused) = with_stand_ins(held);
+    let (stream, mut bytes, mut alarm) = link.into_parts();
+    let behind = bytes.split_off(message.head);
+    let (head, refused) = with_stand_ins(bytes);
     let rest = Rest::of(message.framing);
     let turn = Arc::new(Turn::new(rest));
     let stage = Stage {
@@ -150,9 +150,9 @@ fn with_stand_ins(mut head: Vec<u8>) -> (Vec<u8>, bool) {
     match hold(line) {
         Line::AsItIs => (head, false),
         Line::Refused => (head, true),
-        Line::Held(held) => {
+        Line::Held(stand_ins) => {
             let end = start + line.len();
-            head.splice(start..end, held);
+            head.splice(start..end, stand_ins);
             (head, false)
         }
     }

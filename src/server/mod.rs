@@ -1,7 +1,8 @@
 //! Binds both listeners, serves, drains.
 //!
-//! The filter port has an accept loop of its own over hyper's HTTP/1 connections, because the ready-made one has no
-//! header timeout, no idle timeout and no bounded drain. No business rules here.
+//! The filter port has an accept loop of its own, because the ready-made one has no header timeout, no idle timeout and
+//! no bounded drain. A connection answers plain hits from the bytes that came in and has hyper serve everything else,
+//! request by request. No business rules here.
 
 mod connection;
 mod exchange;
