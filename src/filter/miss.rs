@@ -221,7 +221,7 @@ impl<U: AuthModule> Filter<U> {
         let answer = match answer {
             Ok(answer) => Arc::new(answer),
             Err(error) => {
-                self.trouble.note(&error, self.clock.now().mono);
+                self.note_failure(&error);
                 lead.land(|_| failed(error.cause()));
                 return;
             }
@@ -251,7 +251,7 @@ impl<U: AuthModule> Filter<U> {
         let answer = match self.upstream.ask(&errand.head).await {
             Ok(answer) => answer,
             Err(error) => {
-                self.trouble.note(&error, self.clock.now().mono);
+                self.note_failure(&error);
                 return failed(error.cause());
             }
         };

@@ -37,7 +37,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use trouble::Trouble;
+use trouble::Seldom;
 
 /// A chunked body that is not known to be empty after this is treated as a body.
 const FIRST_CHUNK: Duration = Duration::from_secs(1);
@@ -60,7 +60,8 @@ pub struct Filter<U = Upstream> {
     refusal_timeout: Duration,
     probe: HeaderValue,
     looped: AtomicBool,
-    trouble: Trouble,
+    no_answer: Seldom,
+    probes: [Seldom; 2],
     report: Option<Report>,
     give_up: watch::Receiver<bool>,
 }
@@ -157,7 +158,8 @@ impl<U: AuthModule> Filter<U> {
             refusal_timeout: config.upstream_timeout,
             probe: HeaderValue::from_str(&format!("{random:016x}")).expect("hexadecimal digits"),
             looped: AtomicBool::new(false),
-            trouble: Trouble::default(),
+            no_answer: Seldom::default(),
+            probes: Default::default(),
             report: Report::new(config.request_report),
             give_up,
         }
@@ -413,8 +415,20 @@ impl<U: AuthModule> Filter<U> {
         if cause == FailureCause::Drained {
             self.metrics.upstream_failed(cause);
         }
-        self.trouble.note(error, self.clock.now().mono);
+        self.note_failure(error);
         reply::failure(cause)
+    }
+
+    fn note_failure(&self, error: &UpstreamError) {
+        if let Some(more) = self.no_answer.due(self.clock.now().mono) {
+            let source = std::error::Error::source(error).map(ToString::to_string);
+            tracing::warn!(
+                cause = error.cause().as_str(),
+                source,
+                more,
+                "no answer from the auth module"
+            );
+        }
     }
 
     /// Ends when whoever still waits must be told that it is over.
@@ -427,16 +441,24 @@ impl<U: AuthModule> Filter<U> {
     }
 
     fn probed(&self, probe: &[u8]) -> Response<Body> {
+        let now = self.clock.now().mono;
+        let [own, foreign] = &self.probes;
         let whose = if probe == self.probe.as_bytes() {
             self.looped.store(true, Ordering::Relaxed);
-            tracing::error!(
-                "AUTH_SIDECAR_UPSTREAM_URL leads back to this process: it will not become ready"
-            );
+            if let Some(more) = own.due(now) {
+                tracing::error!(
+                    more,
+                    "AUTH_SIDECAR_UPSTREAM_URL leads back to this process: it will not become ready"
+                );
+            }
             Probe::Own
         } else {
-            tracing::error!(
-                "another auth sidecar takes this filter port for mod-authtoken: its upstream address is wrong"
-            );
+            if let Some(more) = foreign.due(now) {
+                tracing::error!(
+                    more,
+                    "another auth sidecar takes this filter port for mod-authtoken: its upstream address is wrong"
+                );
+            }
             Probe::Foreign
         };
         self.metrics.loop_detected(whose);
