@@ -9,7 +9,7 @@ use crate::headers::{self, MODULE_TOKENS, PERMISSIONS, TOKEN, USER_ID};
 use crate::invalidation::{Asked, Tick};
 use crate::key::Question;
 use crate::token::{Claims, Kind};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -249,7 +249,7 @@ fn prove_user(
 ) -> Result<AnswerUser, NotStored> {
     let found = answer.headers.get(USER_ID);
     match (question.user_id, claims.user.as_deref(), found) {
-        (Some(header), _, Some(found)) if header == found => Ok(AnswerUser::Request),
+        (Some(header), _, Some(found)) if header == found.as_bytes() => Ok(AnswerUser::Request),
         (None, Some(user), Some(found)) if user.as_bytes() == found.as_bytes() => {
             Ok(AnswerUser::Token(found.clone()))
         }
@@ -260,7 +260,7 @@ fn prove_user(
 
 fn prove_tokens(
     question: &Question<'_>,
-    token: &HeaderValue,
+    token: &[u8],
     answer: &Answer,
 ) -> Result<ModuleTokens, NotStored> {
     let value = answer
@@ -275,12 +275,10 @@ fn prove_tokens(
         .position(|(name, _)| name == "_")
         .ok_or(NotStored::ModuleTokens)?;
     let (_, Text(own)) = tokens.0.remove(own);
-    if own.as_bytes() != token.as_bytes() {
+    if own.as_bytes() != token {
         return Err(NotStored::ModuleTokens);
     }
-    let asked = question
-        .module_permissions
-        .map_or(&b""[..], HeaderValue::as_bytes);
+    let asked = question.module_permissions.unwrap_or_default();
     let mut asked: Object<'_, Ignored> =
         serde_json::from_slice(asked).map_err(|_| NotStored::ModuleTokens)?;
     if !tokens.sorted_names().eq(asked.sorted_names()) {
@@ -290,7 +288,7 @@ fn prove_tokens(
 }
 
 /// What the answer says beyond the usual; a `Date` would be a lie when it is given again.
-fn odd(token: &HeaderValue, answer: &HeaderMap) -> Option<Odd> {
+fn odd(token: &[u8], answer: &HeaderMap) -> Option<Odd> {
     const KNOWN: [HeaderName; 7] = [
         CONTENT_LENGTH,
         CONTENT_TYPE,
@@ -302,16 +300,16 @@ fn odd(token: &HeaderValue, answer: &HeaderMap) -> Option<Odd> {
     ];
     let content_type = answer.get(CONTENT_TYPE);
     let answer_token = match answer.get(TOKEN) {
-        Some(same) if same == token => AnswerToken::Same,
+        Some(same) if same.as_bytes() == token => AnswerToken::Same,
         Some(other) => AnswerToken::Other(compact(other)),
         None => AnswerToken::Absent,
     };
     let more: Box<[_]> = answer
         .iter()
-        .filter(|(name, _)| !KNOWN.contains(name) && !headers::hop_by_hop(name))
+        .filter(|(name, _)| !KNOWN.contains(name) && !headers::hop_by_hop(name.as_str()))
         .map(|(name, value)| (name.clone(), compact(value)))
         .collect();
-    let usual = content_type == Some(&USUAL_TYPE)
+    let usual = content_type.map(HeaderValue::as_bytes) == Some(USUAL_TYPE)
         && matches!(answer_token, AnswerToken::Same)
         && more.is_empty();
     (!usual).then(|| Odd {
@@ -330,8 +328,8 @@ const OWN_START: &[u8] = br#"{"_":""#;
 const OWN_END: &[u8] = br#""}"#;
 
 impl ModuleTokens {
-    fn around(value: &HeaderValue, token: &HeaderValue) -> Self {
-        let (value_bytes, token) = (value.as_bytes(), token.as_bytes());
+    fn around(value: &HeaderValue, token: &[u8]) -> Self {
+        let value_bytes = value.as_bytes();
         // Where the token stands behind `"_":"`; a token in another spelling (spaces, escapes) stays part of the value.
         let marker = [br#""_":""#, token, br#"""#].concat();
         let Some(found) = value_bytes
@@ -351,18 +349,16 @@ impl ModuleTokens {
         }
     }
 
-    fn value(&self, token: &HeaderValue) -> HeaderValue {
-        let (start, end) = match self {
-            Self::Own => (OWN_START, OWN_END),
-            Self::Around { rest, at } => rest.split_at(*at),
-            Self::Whole(value) => return HeaderValue::clone(value),
-        };
-        let mut value = BytesMut::with_capacity(start.len() + token.len() + end.len());
-        value.extend_from_slice(start);
-        value.extend_from_slice(token.as_bytes());
-        value.extend_from_slice(end);
-        HeaderValue::from_maybe_shared(value.freeze())
-            .expect("pieces of header values make a header value")
+    /// The value, in the pieces that are kept and the token between them.
+    fn pieces<'a>(&'a self, token: &'a [u8]) -> [&'a [u8]; 3] {
+        match self {
+            Self::Own => [OWN_START, token, OWN_END],
+            Self::Around { rest, at } => {
+                let (start, end) = rest.split_at(*at);
+                [start, token, end]
+            }
+            Self::Whole(value) => [value.as_bytes(), b"", b""],
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -443,6 +439,77 @@ enum UserId {
     Token(Arc<Kept>),
 }
 
+/// What the answer takes from the request that found it.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    token: Option<&'a [u8]>,
+    user_id: Option<&'a [u8]>,
+}
+
+impl<'a> Asker<'a> {
+    /// Who asks this.
+    pub fn of(question: &Question<'a>) -> Self {
+        Self {
+            token: question.token,
+            user_id: question.user_id,
+        }
+    }
+}
+
+impl fmt::Debug for Asker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asker(…)")
+    }
+}
+
+/// A header of an answer.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    ContentType,
+    Permissions,
+    ModuleTokens,
+    Token,
+    UserId,
+    Other(&'a HeaderName),
+}
+
+impl Name<'_> {
+    fn name(self) -> HeaderName {
+        match self {
+            Self::ContentType => CONTENT_TYPE,
+            Self::Permissions => PERMISSIONS,
+            Self::ModuleTokens => MODULE_TOKENS,
+            Self::Token => TOKEN,
+            Self::UserId => USER_ID,
+            Self::Other(name) => name.clone(),
+        }
+    }
+
+    /// Writes the name as the auth module spells it, and the colon.
+    fn write(self, wire: &mut Vec<u8>) {
+        let usual: &[u8] = match self {
+            Self::ContentType => b"Content-Type: ",
+            Self::Permissions => b"X-Okapi-Permissions: ",
+            Self::ModuleTokens => b"X-Okapi-Module-Tokens: ",
+            Self::Token => b"X-Okapi-Token: ",
+            Self::UserId => b"X-Okapi-User-Id: ",
+            Self::Other(name) => {
+                let mut start = true;
+                for byte in name.as_str().bytes() {
+                    wire.push(if start {
+                        byte.to_ascii_uppercase()
+                    } else {
+                        byte
+                    });
+                    start = byte == b'-';
+                }
+                b": "
+            }
+        };
+        wire.extend_from_slice(usual);
+    }
+}
+
 /// What an answer has beyond the usual.
 struct Odd {
     content_type: Option<HeaderValue>,
@@ -451,7 +518,7 @@ struct Odd {
 }
 
 /// The content type of every filter answer (mod-authtoken `FilterApi`).
-const USUAL_TYPE: HeaderValue = HeaderValue::from_static("text/plain");
+const USUAL_TYPE: &[u8] = b"text/plain";
 
 impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -546,43 +613,64 @@ impl Decision {
         !self.refreshing.load(Ordering::Relaxed) && !self.refreshing.swap(true, Ordering::Relaxed)
     }
 
-    /// Turns the request's headers into the answer's. The map is the request's own, since its room is just right for
-    /// the next request on the connection; its token and user id are the answer's.
-    pub fn answer(&self, headers: &mut HeaderMap) {
-        let token = headers.remove(TOKEN);
-        let user_id = match &self.user_id {
-            UserId::Request => headers.remove(USER_ID),
-            UserId::Token(user) => Some(HeaderValue::clone(user)),
-        };
-        headers.clear();
+    /// Tells the answer's headers one by one, each value in pieces to be put together. The token and the user id are the
+    /// request's own, which are the answer's.
+    fn tell(&self, asker: Asker<'_>, mut field: impl FnMut(Name<'_>, [&[u8]; 3])) {
         let odd = self.odd.as_deref();
-        let content_type = odd.map_or(Some(USUAL_TYPE), |odd| odd.content_type.clone());
+        let content_type = match odd {
+            None => Some(USUAL_TYPE),
+            Some(odd) => odd.content_type.as_ref().map(HeaderValue::as_bytes),
+        };
         if let Some(content_type) = content_type {
-            headers.insert(CONTENT_TYPE, content_type);
+            field(Name::ContentType, [content_type, b"", b""]);
         }
-        headers.insert(PERMISSIONS, HeaderValue::clone(&self.permissions));
-        if let Some(token) = token {
-            headers.insert(MODULE_TOKENS, self.tokens.value(&token));
+        field(Name::Permissions, [self.permissions.as_bytes(), b"", b""]);
+        if let Some(token) = asker.token {
+            field(Name::ModuleTokens, self.tokens.pieces(token));
             match odd.map_or(&AnswerToken::Same, |odd| &odd.token) {
-                AnswerToken::Same => {
-                    headers.insert(TOKEN, token);
-                }
-                AnswerToken::Other(other) => {
-                    headers.insert(TOKEN, other.clone());
-                }
+                AnswerToken::Same => field(Name::Token, [token, b"", b""]),
+                AnswerToken::Other(other) => field(Name::Token, [other.as_bytes(), b"", b""]),
                 AnswerToken::Absent => {}
             }
         }
+        let user_id = match &self.user_id {
+            UserId::Request => asker.user_id,
+            UserId::Token(user) => Some(user.as_bytes()),
+        };
         if let Some(user_id) = user_id {
-            headers.insert(USER_ID, user_id);
+            field(Name::UserId, [user_id, b"", b""]);
         }
-        for (name, value) in odd
-            .and_then(|odd| odd.more.as_deref())
-            .into_iter()
-            .flatten()
-        {
-            headers.insert(name, value.clone());
+        let more = odd.and_then(|odd| odd.more.as_deref()).unwrap_or_default();
+        for (name, value) in more {
+            field(Name::Other(name), [value.as_bytes(), b"", b""]);
         }
+    }
+
+    /// The answer's headers to who has just asked.
+    ///
+    /// # Panics
+    /// Never: pieces of header values make a header value.
+    pub fn answer(&self, asker: Asker<'_>) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(8);
+        self.tell(asker, |name, pieces| {
+            let value = HeaderValue::from_maybe_shared(Bytes::from(pieces.concat()))
+                .expect("pieces of header values make a header value");
+            headers.insert(name.name(), value);
+        });
+        headers
+    }
+
+    /// The answer as it goes over the wire, appended: the very bytes that the HTTP library makes of [`Self::answer`].
+    pub fn write_answer(&self, asker: Asker<'_>, wire: &mut Vec<u8>) {
+        wire.extend_from_slice(b"HTTP/1.1 202 Accepted\r\n");
+        self.tell(asker, |name, pieces| {
+            name.write(wire);
+            for piece in pieces {
+                wire.extend_from_slice(piece);
+            }
+            wire.extend_from_slice(b"\r\n");
+        });
+        wire.extend_from_slice(b"Content-Length: 0\r\n\r\n");
     }
 
     /// Bytes that this decision holds on the heap, of the values it shares only those that count as its own.
@@ -805,13 +893,16 @@ mod tests {
 
     impl Case {
         fn proven(&self) -> Result<Proven, NotStored> {
-            let question = Question {
-                token: Some(&self.token),
-                user_id: self.user_id.as_ref(),
-                module_permissions: Some(&self.module_permissions),
+            prove(&self.question(), self.claims.as_ref(), &self.answer)
+        }
+
+        fn question(&self) -> Question<'_> {
+            Question {
+                token: Some(self.token.as_bytes()),
+                user_id: self.user_id.as_ref().map(HeaderValue::as_bytes),
+                module_permissions: Some(self.module_permissions.as_bytes()),
                 ..Question::default()
-            };
-            prove(&question, self.claims.as_ref(), &self.answer)
+            }
         }
 
         fn with(mut self, name: HeaderName, value: &'static str) -> Self {
@@ -887,16 +978,9 @@ mod tests {
 
         for case in [plain, own, odd, bare, named, nobody] {
             let decision = keep(&case, T0, &POLICY, 0.0).unwrap();
-            let mut headers = HeaderMap::new();
-            headers.insert(TOKEN, case.token.clone());
-            headers.insert(DATE, HeaderValue::from_static("yesterday"));
-            if let Some(user_id) = &case.user_id {
-                headers.insert(USER_ID, user_id.clone());
-            }
+            let asker = Asker::of(&case.question());
 
-            decision.answer(&mut headers);
-
-            assert_eq!(headers, case.answer.headers);
+            assert_eq!(decision.answer(asker), case.answer.headers);
         }
     }
 

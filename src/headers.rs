@@ -4,7 +4,7 @@
 //! hop-by-hop here. End users' headers reach us through Okapi unfiltered, and dropping `X-Okapi-Permissions-Required`
 //! because somebody named it there would ask the auth module a question without the permission.
 
-use http::header::{self, HeaderName};
+use http::header::HeaderName;
 
 /// `X-Okapi-Tenant` (Okapi `XOkapiHeaders.TENANT`).
 pub const TENANT: HeaderName = HeaderName::from_static("x-okapi-tenant");
@@ -38,38 +38,29 @@ pub const REFRESH_CACHE: HeaderName = HeaderName::from_static("authtoken-refresh
 /// Our own question "is this upstream address myself?", sent once at start and never on behalf of a request.
 pub const PROBE: HeaderName = HeaderName::from_static("x-auth-sidecar-probe");
 
-/// `Keep-Alive`, which the `http` crate does not name.
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-/// `Proxy-Connection`, which the `http` crate does not name.
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-/// `HTTP2-Settings` (RFC 7540, 3.2.1).
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-
 /// Whether a request header stays on its own connection: the fixed list of design invariant 9, and `Host`, which
-/// becomes upstream's. `Content-Length` is framing and re-made from the body.
-pub fn stays_here(name: &HeaderName) -> bool {
+/// becomes upstream's. `Content-Length` is framing and re-made from the body. `name` in lower case.
+pub fn stays_here(name: &str) -> bool {
     // A look at the first letter spares most names ten comparisons.
-    match name.as_str().as_bytes().first() {
+    match name.as_bytes().first() {
         Some(b'x' | b'a') => false,
-        Some(_) | None => {
-            hop_by_hop(name)
-                || *name == header::HOST
-                || *name == header::EXPECT
-                || *name == header::CONTENT_LENGTH
-        }
+        Some(_) | None => hop_by_hop(name) || matches!(name, "host" | "expect" | "content-length"),
     }
 }
 
-/// Whether an answer's header belongs to the connection it came on.
-pub fn hop_by_hop(name: &HeaderName) -> bool {
-    *name == header::CONNECTION
-        || *name == header::TRANSFER_ENCODING
-        || *name == header::TE
-        || *name == header::TRAILER
-        || *name == header::UPGRADE
-        || *name == KEEP_ALIVE
-        || *name == PROXY_CONNECTION
-        || *name == HTTP2_SETTINGS
+/// Whether an answer's header belongs to the connection it came on. `name` in lower case.
+pub fn hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "transfer-encoding"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "keep-alive"
+            | "proxy-connection"
+            | "http2-settings"
+    )
 }
 
 #[cfg(test)]
@@ -105,10 +96,10 @@ mod tests {
         ];
 
         for name in stays {
-            assert!(stays_here(&HeaderName::from_static(name)), "{name}");
+            assert!(stays_here(name), "{name}");
         }
         for name in travels {
-            assert!(!stays_here(&HeaderName::from_static(name)), "{name}");
+            assert!(!stays_here(name), "{name}");
         }
     }
 }

@@ -8,7 +8,9 @@
 use crate::headers;
 use crate::target::wire_length;
 use crate::token::{Claims, Token};
+use crate::wire;
 use http::header::{CONTENT_TYPE, HOST};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 /// The longest request line mod-authtoken accepts, in bytes (Vert.x `maxInitialLineLength`).
@@ -142,23 +144,55 @@ pub enum KeyScope {
     Request,
 }
 
+/// A request line's method and target (path and query), as the HTTP library would hold them.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLine<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// Path and query; empty where there is neither.
+    pub target: &'a str,
+}
+
+impl<'a> RequestLine<'a> {
+    /// That of a request which the library holds.
+    pub fn of(method: &'a Method, target: &'a Uri) -> Self {
+        Self {
+            method: method.as_str(),
+            target: target.path_and_query().map_or("", PathAndQuery::as_str),
+        }
+    }
+
+    /// The path, without the query.
+    pub fn path(&self) -> &'a str {
+        self.split().0
+    }
+
+    /// Path and query.
+    pub fn split(&self) -> (&'a str, Option<&'a str>) {
+        match self.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (self.target, None),
+        }
+    }
+}
+
 /// The inputs of the auth module's answer, as the request gave them: absent and empty are different.
 #[derive(Clone, Copy, Default)]
 pub struct Question<'a> {
     /// `X-Okapi-Tenant`.
-    pub tenant: Option<&'a HeaderValue>,
+    pub tenant: Option<&'a [u8]>,
     /// `X-Okapi-Url`.
-    pub url: Option<&'a HeaderValue>,
+    pub url: Option<&'a [u8]>,
     /// `X-Okapi-Token`.
-    pub token: Option<&'a HeaderValue>,
+    pub token: Option<&'a [u8]>,
     /// `X-Okapi-User-Id`.
-    pub user_id: Option<&'a HeaderValue>,
+    pub user_id: Option<&'a [u8]>,
     /// `X-Okapi-Permissions-Required`.
-    pub required: Option<&'a HeaderValue>,
+    pub required: Option<&'a [u8]>,
     /// `X-Okapi-Permissions-Desired`.
-    pub desired: Option<&'a HeaderValue>,
+    pub desired: Option<&'a [u8]>,
     /// `X-Okapi-Module-Permissions`.
-    pub module_permissions: Option<&'a HeaderValue>,
+    pub module_permissions: Option<&'a [u8]>,
 }
 
 impl std::fmt::Debug for Question<'_> {
@@ -173,14 +207,15 @@ impl std::fmt::Debug for Question<'_> {
 impl<'a> Question<'a> {
     /// The question in a head that was found to have each of its headers at most once.
     pub fn of(headers: &'a HeaderMap) -> Self {
+        let get = |name| headers.get(name).map(HeaderValue::as_bytes);
         Self {
-            tenant: headers.get(headers::TENANT),
-            url: headers.get(headers::URL),
-            token: headers.get(headers::TOKEN),
-            user_id: headers.get(headers::USER_ID),
-            required: headers.get(headers::PERMISSIONS_REQUIRED),
-            desired: headers.get(headers::PERMISSIONS_DESIRED),
-            module_permissions: headers.get(headers::MODULE_PERMISSIONS),
+            tenant: get(headers::TENANT),
+            url: get(headers::URL),
+            token: get(headers::TOKEN),
+            user_id: get(headers::USER_ID),
+            required: get(headers::PERMISSIONS_REQUIRED),
+            desired: get(headers::PERMISSIONS_DESIRED),
+            module_permissions: get(headers::MODULE_PERMISSIONS),
         }
     }
 
@@ -188,7 +223,7 @@ impl<'a> Question<'a> {
     pub fn user(&self, claims: Option<&Claims>) -> Option<Box<str>> {
         let header = self
             .user_id
-            .map(|value| String::from_utf8_lossy(value.as_bytes()))
+            .map(String::from_utf8_lossy)
             .filter(|user| !user.is_empty());
         match header {
             Some(user) => Some(user.to_lowercase().into_boxed_str()),
@@ -201,47 +236,33 @@ impl<'a> Question<'a> {
 
     /// The token, if there is one that is not empty.
     pub fn token(&self) -> Option<Token<'a>> {
-        self.token
-            .map(HeaderValue::as_bytes)
-            .filter(|bytes| !bytes.is_empty())
-            .map(Token::new)
+        self.token.filter(|bytes| !bytes.is_empty()).map(Token::new)
     }
 
     /// The tenant's bytes; an absent one counts as empty where only its scope matters.
     pub fn tenant(&self) -> &'a [u8] {
-        self.tenant.map_or(b"", HeaderValue::as_bytes)
+        self.tenant.unwrap_or_default()
     }
 
     /// Writes the caller's record: who asks. Each field is length-prefixed, so no two records share their bytes.
     pub fn write_caller(&self, record: &mut Vec<u8>) {
         record.clear();
         for field in [self.tenant, self.url, self.token, self.user_id] {
-            write_field(record, field.map(HeaderValue::as_bytes));
+            write_field(record, field);
         }
     }
 
-    /// Writes the demand's record: what is asked. With [`KeyScope::Request`], `method` and `target` as well.
-    pub fn write_demand(
-        &self,
-        record: &mut Vec<u8>,
-        scope: KeyScope,
-        method: &Method,
-        target: &Uri,
-    ) {
+    /// Writes the demand's record: what is asked. With [`KeyScope::Request`], the request line as well.
+    pub fn write_demand(&self, record: &mut Vec<u8>, scope: KeyScope, line: RequestLine<'_>) {
         record.clear();
         for field in [self.required, self.desired, self.module_permissions] {
-            write_field(record, field.map(HeaderValue::as_bytes));
+            write_field(record, field);
         }
         match scope {
             KeyScope::Permissions => {}
             KeyScope::Request => {
-                write_field(record, Some(method.as_str().as_bytes()));
-                write_field(
-                    record,
-                    target
-                        .path_and_query()
-                        .map(|target| target.as_str().as_bytes()),
-                );
+                write_field(record, Some(line.method.as_bytes()));
+                write_field(record, Some(line.target.as_bytes()));
             }
         }
     }
@@ -270,7 +291,7 @@ pub struct FilterRequest<'a> {
     /// Whether `Authtoken-Refresh-Cache: true` came from outside, whatever else speaks for passing through.
     pub refresh_header: bool,
     /// A sidecar's question whether its upstream address leads here.
-    pub probe: Option<&'a HeaderValue>,
+    pub probe: Option<&'a [u8]>,
     /// The head itself.
     pub headers: &'a HeaderMap,
 }
@@ -295,18 +316,83 @@ impl<'a> FilterRequest<'a> {
     ) -> Self {
         let mut seen = Seen::default();
         for (name, value) in headers {
-            seen.take(name, value);
+            seen.take(name.as_str(), name.as_str().len(), value.as_bytes());
         }
-        let outgoing = seen.outgoing + HOST.as_str().len() + host.len() + 2;
+        let path = Path {
+            text: target.path(),
+            plain: target.scheme().is_none()
+                && target.authority().is_none()
+                && plain(target.path()),
+            line: line_length(method, target),
+        };
         Self {
             question: seen.question,
-            bypass: seen.bypass(method, target, outgoing),
-            head: outgoing.max(seen.incoming),
+            bypass: seen.bypass(path, host),
+            head: seen.head(host),
             refresh_header: seen.refresh,
             probe: seen.probe.filter(|_| seen.comes_from_a_sidecar()),
             headers,
         }
     }
+}
+
+/// The question of a head that the HTTP library has not seen, if nothing at all speaks against answering it from the cache.
+/// The body and what concerns the connection are the caller's to look at.
+pub fn at_a_glance<'a>(head: &wire::Head<'_, 'a>, host: &HeaderValue) -> Option<Question<'a>> {
+    // Nothing that the library would refuse, cut off or hold otherwise: for those it is asked.
+    if !METHODS.contains(&head.method) || !head.target.bytes().all(in_every_target) {
+        return None;
+    }
+    let line = RequestLine {
+        method: head.method,
+        target: head.target,
+    };
+    let mut seen = Seen::default();
+    let mut room = [0; LONGEST_NAME];
+    for field in head.fields {
+        seen.take(
+            lower_case(field.name, &mut room),
+            field.name.len(),
+            field.value,
+        );
+    }
+    let path = Path {
+        text: line.path(),
+        plain: plain(line.path()),
+        line: line.method.len() + 1 + line.target.len() + VERSION,
+    };
+    (seen.bypass(path, host).is_none() && seen.probe.is_none()).then_some(seen.question)
+}
+
+/// The methods of Okapi's routes.
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
+
+/// The longest name that [`Seen`] or [`headers::stays_here`] knows has fewer bytes.
+const LONGEST_NAME: usize = 32;
+
+/// The name in lower case; none for one that nobody here knows.
+fn lower_case<'a>(name: &str, room: &'a mut [u8; LONGEST_NAME]) -> &'a str {
+    let Some(lower) = room.get_mut(..name.len()) else {
+        return "";
+    };
+    lower.copy_from_slice(name.as_bytes());
+    lower.make_ascii_lowercase();
+    std::str::from_utf8(lower).unwrap_or_default()
+}
+
+/// Characters that a target may have anywhere (RFC 3986, 3.3 and 3.4).
+fn in_every_target(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/?-._~!$&'()*+,;=:@%".contains(&byte)
+}
+
+/// What decides of a request line.
+#[derive(Clone, Copy)]
+struct Path<'a> {
+    text: &'a str,
+    /// Whether it means what it says to every router.
+    plain: bool,
+    /// Bytes of the request line.
+    line: usize,
 }
 
 /// What one pass over the headers finds.
@@ -317,26 +403,27 @@ impl<'a> FilterRequest<'a> {
 )]
 struct Seen<'a> {
     question: Question<'a>,
-    filter: Option<&'a HeaderValue>,
+    filter: Option<&'a [u8]>,
     twice: bool,
     filter_twice: bool,
     additional_token: bool,
     extra_permissions: bool,
     refresh: bool,
-    probe: Option<&'a HeaderValue>,
+    probe: Option<&'a [u8]>,
     form: bool,
     incoming: usize,
     outgoing: usize,
 }
 
 impl<'a> Seen<'a> {
-    fn take(&mut self, name: &http::HeaderName, value: &'a HeaderValue) {
-        let size = name.as_str().len() + value.len() + 2;
+    /// `name` in lower case, and how long it is where that was not to be had.
+    fn take(&mut self, name: &str, length: usize, value: &'a [u8]) {
+        let size = length + value.len() + 2;
         self.incoming += size;
         if !headers::stays_here(name) {
             self.outgoing += size;
         }
-        let Some(okapi) = name.as_str().strip_prefix("x-okapi-") else {
+        let Some(okapi) = name.strip_prefix("x-okapi-") else {
             self.take_other(name, value);
             return;
         };
@@ -371,13 +458,13 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn take_other(&mut self, name: &http::HeaderName, value: &'a HeaderValue) {
-        if *name == headers::REFRESH_CACHE {
-            self.refresh |= value.as_bytes() == b"true";
-        } else if *name == CONTENT_TYPE {
-            self.form |= starts_with_ignore_case(value.as_bytes(), b"multipart/")
-                || starts_with_ignore_case(value.as_bytes(), b"application/x-www-form-urlencoded");
-        } else if *name == headers::PROBE {
+    fn take_other(&mut self, name: &str, value: &'a [u8]) {
+        if name == headers::REFRESH_CACHE.as_str() {
+            self.refresh |= value == b"true";
+        } else if name == CONTENT_TYPE.as_str() {
+            self.form |= starts_with_ignore_case(value, b"multipart/")
+                || starts_with_ignore_case(value, b"application/x-www-form-urlencoded");
+        } else if name == headers::PROBE.as_str() {
             self.probe = Some(value);
         }
     }
@@ -388,9 +475,15 @@ impl<'a> Seen<'a> {
         self.question.module_permissions.is_none() && self.question.tenant.is_none()
     }
 
+    /// Bytes of the head, as it came or as it would go up, whichever is more.
+    fn head(&self, host: &HeaderValue) -> usize {
+        let outgoing = self.outgoing + HOST.as_str().len() + host.len() + 2;
+        outgoing.max(self.incoming)
+    }
+
     /// The table of design invariant 2, most telling reason first.
-    fn bypass(&self, method: &Method, target: &Uri, outgoing: usize) -> Option<Bypass> {
-        let filter_phase = match self.filter.map(HeaderValue::as_bytes) {
+    fn bypass(&self, path: Path<'_>, host: &HeaderValue) -> Option<Bypass> {
+        let filter_phase = match self.filter {
             None | Some(b"auth") => true,
             Some(other) => other.starts_with(b"auth "),
         };
@@ -400,11 +493,11 @@ impl<'a> Seen<'a> {
                 Bypass::NoModulePermissions,
             ),
             (!filter_phase || self.filter_twice, Bypass::FilterPhase),
-            (own_route(target.path()), Bypass::OwnRoute),
-            (!plain(target), Bypass::Path),
-            (health(target.path()), Bypass::Health),
-            (line_length(method, target) > MAX_LINE, Bypass::LineTooLong),
-            (self.incoming.max(outgoing) > MAX_HEAD, Bypass::HeadTooLarge),
+            (own_route(path.text), Bypass::OwnRoute),
+            (!path.plain, Bypass::Path),
+            (health(path.text), Bypass::Health),
+            (path.line > MAX_LINE, Bypass::LineTooLong),
+            (self.head(host) > MAX_HEAD, Bypass::HeadTooLarge),
             (self.twice, Bypass::DuplicateHeader),
             (self.question.token().is_none(), Bypass::NoToken),
             (self.extra_permissions, Bypass::ExtraPermissions),
@@ -425,15 +518,12 @@ pub fn own_route(path: &str) -> bool {
 
 /// Whether the path means what it says to every router: nothing to decode, to resolve or to normalise, and all ASCII
 /// (what the HTTP library cannot hold travels as something else meanwhile, see [`crate::target`]).
-fn plain(target: &Uri) -> bool {
-    let path = target.path();
-    if target.scheme().is_some() || target.authority().is_some() || !path.starts_with('/') {
-        return false;
-    }
+fn plain(path: &str) -> bool {
     let bytes = path.as_bytes();
-    !bytes
-        .iter()
-        .any(|byte| matches!(byte, b'%' | b'\\') || !byte.is_ascii())
+    path.starts_with('/')
+        && !bytes
+            .iter()
+            .any(|byte| matches!(byte, b'%' | b'\\') || !byte.is_ascii())
         && !bytes
             .windows(2)
             .any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
@@ -446,8 +536,11 @@ fn health(path: &str) -> bool {
 /// The request line without its line end: method, target, `HTTP/1.1` and two spaces.
 fn line_length(method: &Method, target: &Uri) -> usize {
     let target = target.path_and_query().map_or(0, wire_length);
-    method.as_str().len() + 1 + target + " HTTP/1.1".len()
+    method.as_str().len() + 1 + target + VERSION
 }
+
+/// Bytes behind the target in a request line.
+const VERSION: usize = " HTTP/1.1".len();
 
 fn starts_with_ignore_case(value: &[u8], prefix: &[u8]) -> bool {
     value
@@ -659,22 +752,15 @@ mod tests {
     type Fields = [Option<Vec<u8>>; 9];
 
     fn records(fields: &Fields, scope: KeyScope) -> (Vec<u8>, Vec<u8>) {
-        let values: Vec<Option<HeaderValue>> = fields[..7]
-            .iter()
-            .map(|field| {
-                field
-                    .as_deref()
-                    .map(|bytes| HeaderValue::from_bytes(bytes).unwrap())
-            })
-            .collect();
+        let value = |n: usize| fields[n].as_deref();
         let question = Question {
-            tenant: values[0].as_ref(),
-            url: values[1].as_ref(),
-            token: values[2].as_ref(),
-            user_id: values[3].as_ref(),
-            required: values[4].as_ref(),
-            desired: values[5].as_ref(),
-            module_permissions: values[6].as_ref(),
+            tenant: value(0),
+            url: value(1),
+            token: value(2),
+            user_id: value(3),
+            required: value(4),
+            desired: value(5),
+            module_permissions: value(6),
         };
         let method = if fields[7].is_some() {
             Method::GET
@@ -686,7 +772,7 @@ mod tests {
             .unwrap();
         let (mut caller, mut demand) = (Vec::new(), Vec::new());
         question.write_caller(&mut caller);
-        question.write_demand(&mut demand, scope, &method, &target);
+        question.write_demand(&mut demand, scope, RequestLine::of(&method, &target));
         (caller, demand)
     }
 

@@ -7,7 +7,7 @@
 //!
 //! | rooms | what they know of others |
 //! |---|---|
-//! | [`headers`], [`token`], [`key`], [`decision`], [`target`], [`clock`], [`body`] | values only |
+//! | [`headers`], [`token`], [`key`], [`decision`], [`target`], [`wire`], [`clock`], [`body`] | values only |
 //! | [`cache`], [`invalidation`], [`upstream`], [`metrics`], [`report`] | values, and what they record |
 //! | [`filter`], [`admin`] | all of these |
 //! | [`register`] and, below it, Okapi's own API | how Okapi is told to ask us; nothing of the filter port |
@@ -37,6 +37,7 @@ pub mod telemetry;
 mod tls;
 pub mod token;
 pub mod upstream;
+pub mod wire;
 
 pub use config::{Config, ConfigErrors};
 pub use server::{Server, ServerError};

@@ -4,8 +4,8 @@
 //! person or a job made. A bounded ring of the latest; off unless `REQUEST_REPORT` says how many. No token, no user, no
 //! query value: ids in paths are shown as `{id}`.
 
+use crate::key::RequestLine;
 use crate::metrics::Outcome;
-use http::{HeaderMap, HeaderValue, Method, Uri};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,12 +19,10 @@ const LONGEST: usize = 128;
 /// One call at the filter port, answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The request's head.
-    pub method: &'a Method,
-    /// Its target.
-    pub target: &'a Uri,
-    /// Its headers, for the request id.
-    pub headers: &'a HeaderMap,
+    /// What was asked for.
+    pub line: RequestLine<'a>,
+    /// `X-Okapi-Request-Id`.
+    pub id: Option<&'a [u8]>,
     /// How it was answered.
     pub outcome: Outcome,
     /// When it came.
@@ -98,11 +96,7 @@ impl Report {
 
     /// Adds a call to its root request. Calls without a request id belong to none.
     pub fn note(&self, call: &Call<'_>) {
-        let id = call
-            .headers
-            .get(crate::headers::REQUEST_ID)
-            .map(HeaderValue::as_bytes);
-        let Some(id) = id.and_then(|id| id.split(|byte| *byte == b';').next()) else {
+        let Some(id) = call.id.and_then(|id| id.split(|byte| *byte == b';').next()) else {
             return;
         };
         let id = &id[..id.len().min(LONGEST)];
@@ -149,8 +143,8 @@ impl RootRequest {
     fn new(id: &[u8], call: &Call<'_>) -> Self {
         Self {
             id: String::from_utf8_lossy(id).into_owned(),
-            method: call.method.as_str().chars().take(16).collect(),
-            path: shown(call.target),
+            method: call.line.method.chars().take(16).collect(),
+            path: shown(call.line),
             calls: 0,
             hits: 0,
             misses: 0,
@@ -240,15 +234,14 @@ fn share(part: u64, whole: u64) -> String {
 }
 
 /// A path that names nobody and nothing: ids replaced, query values left out.
-fn shown(target: &Uri) -> String {
-    let mut path: String = target
-        .path()
+fn shown(line: RequestLine<'_>) -> String {
+    let (path, query) = line.split();
+    let mut path: String = path
         .split('/')
         .map(|segment| if is_id(segment) { "{id}" } else { segment })
         .collect::<Vec<_>>()
         .join("/");
-    let names = target
-        .query()
+    let names = query
         .unwrap_or_default()
         .split('&')
         .filter_map(|pair| pair.split('=').next());
@@ -279,13 +272,11 @@ fn is_id(segment: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn call(headers: &HeaderMap) -> Call<'_> {
-        static TARGET: std::sync::LazyLock<Uri> =
-            std::sync::LazyLock::new(|| Uri::from_static("/x"));
+    fn call(id: &[u8]) -> Call<'_> {
+        let (method, target) = ("GET", "/x");
         Call {
-            method: &Method::GET,
-            target: &TARGET,
-            headers,
+            line: RequestLine { method, target },
+            id: Some(id),
             outcome: Outcome::Hit,
             began: Instant::now(),
             took: Duration::from_micros(1),
@@ -293,12 +284,10 @@ mod tests {
     }
 
     fn note(report: &Report, id: &'static str, target: &str, outcome: Outcome, took: u64) {
-        let mut headers = HeaderMap::new();
-        headers.insert(crate::headers::REQUEST_ID, HeaderValue::from_static(id));
+        let method = "POST";
         report.note(&Call {
-            method: &Method::POST,
-            target: &target.parse().unwrap(),
-            headers: &headers,
+            line: RequestLine { method, target },
+            id: Some(id.as_bytes()),
             outcome,
             began: Instant::now(),
             took: Duration::from_micros(took),
@@ -372,9 +361,22 @@ mod tests {
             ("/api/v1/x", "/api/v1/x"),
             ("/a@b.org", "/{id}"),
         ] {
-            assert_eq!(shown(&target.parse().unwrap()), path);
+            assert_eq!(
+                shown(RequestLine {
+                    method: "GET",
+                    target
+                }),
+                path
+            );
         }
-        assert!(shown(&format!("/{}", "x".repeat(500)).parse().unwrap()).len() <= LONGEST);
+        assert!(
+            shown(RequestLine {
+                method: "GET",
+                target: &format!("/{}", "x".repeat(500))
+            })
+            .len()
+                <= LONGEST
+        );
     }
 
     #[test]
@@ -385,14 +387,9 @@ mod tests {
     #[test]
     fn ids_that_only_bytes_tell_apart_have_places_of_their_own() {
         let report = Report::new(2).unwrap();
-        let note = |id: &[u8]| {
-            let mut headers = HeaderMap::new();
-            let id = HeaderValue::from_bytes(id).unwrap();
-            headers.insert(crate::headers::REQUEST_ID, id);
-            report.note(&call(&headers));
-        };
-        for id in [b"1\xff", b"1\xfe", b"1\xfd", b"1\xfe"] {
-            note(id);
+        let ids: [&[u8]; 4] = [b"1\xff", b"1\xfe", b"1\xfd", b"1\xfe"];
+        for id in ids {
+            report.note(&call(id));
         }
 
         let calls: Vec<u64> = report
@@ -409,11 +406,7 @@ mod tests {
     fn a_new_request_costs_the_same_in_a_large_ring() {
         let full = |most: usize| {
             let report = Report::new(most).unwrap();
-            let begin = |number: usize| {
-                let mut headers = HeaderMap::new();
-                headers.insert(crate::headers::REQUEST_ID, HeaderValue::from(number));
-                report.note(&call(&headers));
-            };
+            let begin = |number: usize| report.note(&call(number.to_string().as_bytes()));
             (0..most).for_each(begin);
             let before = Instant::now();
             (most..most + 2_000).for_each(begin);

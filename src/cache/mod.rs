@@ -587,11 +587,9 @@ mod tests {
         permissions: &str,
         scopes: impl FnOnce() -> Scopes,
     ) {
-        let token = HeaderValue::from_static("h.p.s");
-        let modules = HeaderValue::from_static("{}");
         let question = Question {
-            token: Some(&token),
-            module_permissions: Some(&modules),
+            token: Some(b"h.p.s"),
+            module_permissions: Some(b"{}"),
             ..Question::default()
         };
         let headers = [

@@ -7,7 +7,7 @@ use super::Filter;
 use crate::cache::{Eviction, Records};
 use crate::invalidation::event::{self, Announcement, Event, Scope};
 use crate::invalidation::{Reach, Subject};
-use crate::key::{Bypass, FilterRequest, own_route};
+use crate::key::{Bypass, FilterRequest, RequestLine, own_route};
 use crate::token::Claims;
 use crate::upstream::AuthModule;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, request};
@@ -29,7 +29,7 @@ impl<U: AuthModule> Filter<U> {
         if !self.listen {
             return;
         }
-        if let Some(announcement) = event::announced(method, target)
+        if let Some(announcement) = event::announced(RequestLine::of(method, target))
             && announcement.confirmed_by == status.as_u16()
         {
             for tenant in tenants(parsed) {
@@ -98,9 +98,10 @@ impl<U: AuthModule> Filter<U> {
         let parsed = self.parse(&parts.method, &parts.uri, &parts.headers);
         let (mut caller, mut demand) = (Vec::new(), Vec::new());
         parsed.question.write_caller(&mut caller);
+        let line = RequestLine::of(&parts.method, &parts.uri);
         parsed
             .question
-            .write_demand(&mut demand, self.key_scope, &parts.method, &parts.uri);
+            .write_demand(&mut demand, self.key_scope, line);
         let records = Records {
             caller: &caller,
             demand: &demand,

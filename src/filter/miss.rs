@@ -11,7 +11,7 @@ use crate::clock::Now;
 use crate::decision::{Answer, Decision, Freshness, NotStored, Proven, prove};
 use crate::headers::REFRESH_CACHE;
 use crate::invalidation::{Asked, NotNow, Refresh, Subject};
-use crate::key::{FilterRequest, MAX_HEAD, Question};
+use crate::key::{FilterRequest, MAX_HEAD, Question, RequestLine};
 use crate::metrics::{FailureCause, Outcome};
 use crate::token::Claims;
 use crate::upstream::{AuthModule, Head};
@@ -87,7 +87,7 @@ impl<U: AuthModule> Filter<U> {
             Told::Landed(outcome, landed) => (outcome, landed),
             Told::Hit(found) => {
                 self.let_in(&parts.method, &parts.uri, parsed, began);
-                return self.answer_hit(&found, parts.headers.clone(), began);
+                return self.answer_hit(&found, &parsed.question, began);
             }
         };
         let (outcome, response) = match &landed.answer {
@@ -112,7 +112,8 @@ impl<U: AuthModule> Filter<U> {
         let wish = self.wish(&errand, asked);
         // Nothing else is done with it here: a refresh ahead would take the lock that is held meanwhile.
         let stored = || {
-            let found = self.find(&parts.method, &parts.uri, parsed, self.clock.now());
+            let line = RequestLine::of(&parts.method, &parts.uri);
+            let found = self.find(line, &parsed.question, self.clock.now());
             found.filter(|found| match found.freshness {
                 Freshness::Fresh | Freshness::Late => true,
                 Freshness::Stale | Freshness::Gone => false,
@@ -146,9 +147,10 @@ impl<U: AuthModule> Filter<U> {
     ) -> Errand {
         let (mut caller, mut demand) = (Vec::new(), Vec::new());
         parsed.question.write_caller(&mut caller);
+        let line = RequestLine::of(method, target);
         parsed
             .question
-            .write_demand(&mut demand, self.key_scope, method, target);
+            .write_demand(&mut demand, self.key_scope, line);
         let claims = match self.cache.caller(&caller) {
             Some(known) => Some(known.claims.clone()),
             None => parsed
@@ -219,7 +221,7 @@ impl<U: AuthModule> Filter<U> {
         let answer = match answer {
             Ok(answer) => Arc::new(answer),
             Err(error) => {
-                self.trouble.note(&error, self.clock.now().mono);
+                self.note_failure(&error);
                 lead.land(|_| failed(error.cause()));
                 return;
             }
@@ -249,7 +251,7 @@ impl<U: AuthModule> Filter<U> {
         let answer = match self.upstream.ask(&errand.head).await {
             Ok(answer) => answer,
             Err(error) => {
-                self.trouble.note(&error, self.clock.now().mono);
+                self.note_failure(&error);
                 return failed(error.cause());
             }
         };
@@ -348,11 +350,12 @@ impl<U: AuthModule> Filter<U> {
         if cause == FailureCause::Drained || self.life.stale_if_error.is_zero() {
             return None;
         }
-        let found = self.find(&parts.method, &parts.uri, parsed, self.clock.now())?;
+        let line = RequestLine::of(&parts.method, &parts.uri);
+        let found = self.find(line, &parsed.question, self.clock.now())?;
         match found.freshness {
             Freshness::Gone => None,
             Freshness::Stale | Freshness::Fresh | Freshness::Late => {
-                Some(reply::hit(&found.decision, parts.headers.clone()))
+                Some(reply::hit(&found.decision, &parsed.question))
             }
         }
     }

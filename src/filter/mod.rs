@@ -2,7 +2,8 @@
 //!
 //! Joins the rooms and holds no rules of its own: what may be answered from the cache is `key`'s to say, what may be
 //! kept `decision`'s, what is void `invalidation`'s. A hit is answered at once, in the caller's own poll, without a
-//! box, a lock that anybody else may hold for long, or a wait. Everything else is a future of its own.
+//! box, a lock that anybody else may hold for long, or a wait, and mostly before the HTTP library has seen it. Everything
+//! else is a future of its own.
 
 mod announce;
 mod miss;
@@ -14,12 +15,14 @@ use crate::cache::flight::Flights;
 use crate::cache::{Cache, Caller, Eviction, Records};
 use crate::clock::{Clock, Now};
 use crate::config::Config;
-use crate::decision::{Decision, Freshness, LifePolicy};
-use crate::invalidation::{Revocations, Subject};
-use crate::key::{Bypass, FilterRequest, KeyScope};
+use crate::decision::{Asker, Decision, Freshness, LifePolicy};
+use crate::headers;
+use crate::invalidation::{Revocations, Subject, event};
+use crate::key::{self, Bypass, FilterRequest, KeyScope, Question, RequestLine};
 use crate::metrics::{FailureCause, Levels, Metrics, Outcome, Probe};
 use crate::report::{Call, Report};
 use crate::upstream::{AuthModule, Manner, Upstream, UpstreamError};
+use crate::wire;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
 use miss::Landed;
@@ -34,7 +37,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use trouble::Trouble;
+use trouble::Seldom;
 
 /// A chunked body that is not known to be empty after this is treated as a body.
 const FIRST_CHUNK: Duration = Duration::from_secs(1);
@@ -57,7 +60,8 @@ pub struct Filter<U = Upstream> {
     refusal_timeout: Duration,
     probe: HeaderValue,
     looped: AtomicBool,
-    trouble: Trouble,
+    no_answer: Seldom,
+    probes: [Seldom; 2],
     report: Option<Report>,
     give_up: watch::Receiver<bool>,
 }
@@ -74,7 +78,7 @@ impl<U: AuthModule> fmt::Debug for Filter<U> {
 /// The way a request gets its answer: at once, or later.
 #[allow(
     clippy::large_enum_variant,
-    reason = "the large one is the hit, which must not allocate"
+    reason = "the large one is the answer that is there, which is passed on at once"
 )]
 pub enum Answering {
     /// From the cache.
@@ -154,14 +158,15 @@ impl<U: AuthModule> Filter<U> {
             refusal_timeout: config.upstream_timeout,
             probe: HeaderValue::from_str(&format!("{random:016x}")).expect("hexadecimal digits"),
             looped: AtomicBool::new(false),
-            trouble: Trouble::default(),
+            no_answer: Seldom::default(),
+            probes: Default::default(),
             report: Report::new(config.request_report),
             give_up,
         }
     }
 
     /// Answers a request.
-    pub fn call(self: &Arc<Self>, mut request: Request<Body>) -> Answering {
+    pub fn call(self: &Arc<Self>, request: Request<Body>) -> Answering {
         let began = Instant::now();
         let parsed = self.parse(request.method(), request.uri(), request.headers());
         if parsed.bypass.is_none()
@@ -169,11 +174,52 @@ impl<U: AuthModule> Filter<U> {
             && parsed.probe.is_none()
             && let Some(found) = self.hit(request.method(), request.uri(), &parsed, began, began)
         {
-            let headers = std::mem::take(request.headers_mut());
-            return Answering::Now(Some(self.answer_hit(&found, headers, began)));
+            return Answering::Now(Some(self.answer_hit(&found, &parsed.question, began)));
         }
         let filter = self.clone();
         Answering::Later(Box::pin(async move { filter.later(request, began).await }))
+    }
+
+    /// Answers a request that the HTTP library has not seen if it is a plain hit, which means nothing beside its answer:
+    /// appends the answer to `wire` and tells so. The request must have no body, and nothing for the connection.
+    pub fn answer_at_once(
+        &self,
+        head: &wire::Head<'_, '_>,
+        began: Instant,
+        wire: &mut Vec<u8>,
+    ) -> bool {
+        if self.life.ttl.is_zero() {
+            return false;
+        }
+        let Some(question) = key::at_a_glance(head, self.upstream.host()) else {
+            return false;
+        };
+        let line = RequestLine {
+            method: head.method,
+            target: head.target,
+        };
+        if self.listen && event::announced(line).is_some() {
+            return false;
+        }
+        let Some(found) = self.find(line, &question, self.clock.at(began)) else {
+            return false;
+        };
+        if found.freshness != Freshness::Fresh {
+            return false;
+        }
+        found.decision.write_answer(Asker::of(&question), wire);
+        let took = began.elapsed();
+        self.metrics.hit(found.caller.label, took);
+        if let Some(report) = &self.report {
+            report.note(&Call {
+                line,
+                id: head.field(&headers::REQUEST_ID),
+                outcome: Outcome::Hit,
+                began,
+                took,
+            });
+        }
+        true
     }
 
     fn parse<'a>(
@@ -199,7 +245,7 @@ impl<U: AuthModule> Filter<U> {
         looked: Instant,
     ) -> Option<Found> {
         let now = self.clock.at(looked);
-        let found = self.find(method, target, parsed, now)?;
+        let found = self.find(RequestLine::of(method, target), &parsed.question, now)?;
         match found.freshness {
             Freshness::Fresh => {}
             Freshness::Late => self.refresh_ahead(method, target, parsed, &found, now),
@@ -218,8 +264,8 @@ impl<U: AuthModule> Filter<U> {
     }
 
     /// The answer of a decision that was found.
-    fn answer_hit(&self, found: &Found, headers: HeaderMap, began: Instant) -> Response<Body> {
-        let response = reply::hit(&found.decision, headers);
+    fn answer_hit(&self, found: &Found, question: &Question<'_>, began: Instant) -> Response<Body> {
+        let response = reply::hit(&found.decision, question);
         self.metrics.hit(found.caller.label, began.elapsed());
         response
     }
@@ -236,9 +282,11 @@ impl<U: AuthModule> Filter<U> {
     ) {
         if let Some(report) = &self.report {
             report.note(&Call {
-                method,
-                target,
-                headers: parsed.headers,
+                line: RequestLine::of(method, target),
+                id: parsed
+                    .headers
+                    .get(headers::REQUEST_ID)
+                    .map(HeaderValue::as_bytes),
                 outcome,
                 began,
                 took,
@@ -252,18 +300,10 @@ impl<U: AuthModule> Filter<U> {
     }
 
     /// The stored decision of this question, if no revocation made it void.
-    fn find(
-        &self,
-        method: &Method,
-        target: &Uri,
-        parsed: &FilterRequest<'_>,
-        now: Now,
-    ) -> Option<Found> {
+    fn find(&self, line: RequestLine<'_>, question: &Question<'_>, now: Now) -> Option<Found> {
         RECORDS.with_borrow_mut(|(caller, demand)| {
-            parsed.question.write_caller(caller);
-            parsed
-                .question
-                .write_demand(demand, self.key_scope, method, target);
+            question.write_caller(caller);
+            question.write_demand(demand, self.key_scope, line);
             let (caller, decision) = self.cache.find(Records { caller, demand })?;
             let good = self.revocations.good(&caller.scopes, decision.asked());
             good.then(|| Found {
@@ -296,7 +336,7 @@ impl<U: AuthModule> Filter<U> {
                 if seen_late
                     && let Some(found) = self.hit(&parts.method, &parts.uri, &parsed, began, looked)
                 {
-                    return self.answer_hit(&found, parts.headers.clone(), began);
+                    return self.answer_hit(&found, &parsed.question, began);
                 }
                 self.miss(&parts, &parsed, began).await
             }
@@ -375,8 +415,20 @@ impl<U: AuthModule> Filter<U> {
         if cause == FailureCause::Drained {
             self.metrics.upstream_failed(cause);
         }
-        self.trouble.note(error, self.clock.now().mono);
+        self.note_failure(error);
         reply::failure(cause)
+    }
+
+    fn note_failure(&self, error: &UpstreamError) {
+        if let Some(more) = self.no_answer.due(self.clock.now().mono) {
+            let source = std::error::Error::source(error).map(ToString::to_string);
+            tracing::warn!(
+                cause = error.cause().as_str(),
+                source,
+                more,
+                "no answer from the auth module"
+            );
+        }
     }
 
     /// Ends when whoever still waits must be told that it is over.
@@ -388,17 +440,25 @@ impl<U: AuthModule> Filter<U> {
         }
     }
 
-    fn probed(&self, probe: &HeaderValue) -> Response<Body> {
-        let whose = if *probe == self.probe {
+    fn probed(&self, probe: &[u8]) -> Response<Body> {
+        let now = self.clock.now().mono;
+        let [own, foreign] = &self.probes;
+        let whose = if probe == self.probe.as_bytes() {
             self.looped.store(true, Ordering::Relaxed);
-            tracing::error!(
-                "AUTH_SIDECAR_UPSTREAM_URL leads back to this process: it will not become ready"
-            );
+            if let Some(more) = own.due(now) {
+                tracing::error!(
+                    more,
+                    "AUTH_SIDECAR_UPSTREAM_URL leads back to this process: it will not become ready"
+                );
+            }
             Probe::Own
         } else {
-            tracing::error!(
-                "another auth sidecar takes this filter port for mod-authtoken: its upstream address is wrong"
-            );
+            if let Some(more) = foreign.due(now) {
+                tracing::error!(
+                    more,
+                    "another auth sidecar takes this filter port for mod-authtoken: its upstream address is wrong"
+                );
+            }
             Probe::Foreign
         };
         self.metrics.loop_detected(whose);

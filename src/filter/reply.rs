@@ -4,17 +4,17 @@
 //! Okapi copies every `X-` header to the modules.
 
 use crate::body::Body;
-use crate::decision::{Answer, Decision};
+use crate::decision::{Answer, Asker, Decision};
+use crate::key::Question;
 use crate::metrics::FailureCause;
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 
-/// A kept decision, made of the headers of the request that found it.
-pub(super) fn hit(decision: &Decision, mut headers: HeaderMap) -> Response<Body> {
-    decision.answer(&mut headers);
+/// A kept decision, for who asks this.
+pub(super) fn hit(decision: &Decision, question: &Question<'_>) -> Response<Body> {
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = StatusCode::ACCEPTED;
-    *response.headers_mut() = headers;
+    *response.headers_mut() = decision.answer(Asker::of(question));
     response
 }
 

@@ -1,38 +1,47 @@
-//! Says that the auth module gives no answer, without a line per request: an outage has thousands.
+//! Says what goes wrong without a line per request: an outage has thousands.
 
-use crate::upstream::UpstreamError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Between two lines, in milliseconds.
 const PAUSE: u64 = 1_000;
 
-/// When the last line was written and how many were not since.
+/// A line of the log that is written at most once a second.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
-    next_line: AtomicU64,
+pub(super) struct Seldom {
+    next: AtomicU64,
     unsaid: AtomicU64,
 }
 
-impl Trouble {
-    /// Notes a failure; writes it down if the last line is long enough ago.
-    pub(super) fn note(&self, error: &UpstreamError, now: u64) {
-        let due = self.next_line.load(Ordering::Relaxed);
+impl Seldom {
+    /// Whether the line is to be written at `now`, and how many times it was not since it last was.
+    pub(super) fn due(&self, now: u64) -> Option<u64> {
+        let due = self.next.load(Ordering::Relaxed);
         let mine = now >= due
             && self
-                .next_line
+                .next
                 .compare_exchange(due, now + PAUSE, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        if !mine {
-            self.unsaid.fetch_add(1, Ordering::Relaxed);
-            return;
+        if mine {
+            return Some(self.unsaid.swap(0, Ordering::Relaxed));
         }
-        let more = self.unsaid.swap(0, Ordering::Relaxed);
-        let source = std::error::Error::source(error).map(ToString::to_string);
-        tracing::warn!(
-            cause = error.cause().as_str(),
-            source,
-            more,
-            "no answer from the auth module"
-        );
+        self.unsaid.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_a_second_tells_how_many_were_left_out() {
+        let line = Seldom::default();
+
+        let said: Vec<Option<u64>> = [0, 0, 999, 1_000, 1_001, 5_000]
+            .into_iter()
+            .map(|now| line.due(now))
+            .collect();
+
+        assert_eq!(said, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

@@ -4,7 +4,7 @@
 //! is the request's own head. Exact shapes only: a look-alike (`/users/expire/timer`, `/users/configurations/entry/x`)
 //! that counted as an event would let a timer empty the cache. No body is ever read.
 
-use http::{Method, Uri};
+use crate::key::RequestLine;
 
 /// What a request announces, by what mod-users, mod-permissions and Okapi do when it succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,21 +94,22 @@ pub struct Announcement {
 }
 
 /// Reads the announcement in a request's method and target, if there is one.
-pub fn announced(method: &Method, target: &Uri) -> Option<Announcement> {
+pub fn announced(line: RequestLine<'_>) -> Option<Announcement> {
     // Nearly all requests are GET, and none of those is an event.
-    let method = match *method {
-        Method::POST => Verb::Post,
-        Method::PUT => Verb::Put,
-        Method::DELETE => Verb::Delete,
+    let method = match line.method {
+        "POST" => Verb::Post,
+        "PUT" => Verb::Put,
+        "DELETE" => Verb::Delete,
         _ => return None,
     };
+    let (path, query) = line.split();
     let mut segments = [""; 6];
     let mut count = 0;
-    for segment in target.path().strip_prefix('/')?.split('/') {
+    for segment in path.strip_prefix('/')?.split('/') {
         *segments.get_mut(count)? = segment;
         count += 1;
     }
-    let (event, scope) = event(method, &segments[..count], index_field(target.query()))?;
+    let (event, scope) = event(method, &segments[..count], index_field(query))?;
     let confirmed_by = if event == Event::Logout { 204 } else { 202 };
     Some(Announcement {
         event,
@@ -201,8 +202,8 @@ mod tests {
     const ID: &str = "22222222-2222-4222-8222-22222222abCD";
 
     fn found(method: &str, target: &str) -> Option<(Event, Scope)> {
-        let target: Uri = target.replace("{id}", ID).parse().unwrap();
-        announced(&method.parse().unwrap(), &target).map(|found| (found.event, found.scope))
+        let target = &target.replace("{id}", ID);
+        announced(RequestLine { method, target }).map(|found| (found.event, found.scope))
     }
 
     fn user() -> Scope {
@@ -377,8 +378,7 @@ mod tests {
     #[test]
     fn only_a_logout_is_confirmed_by_204() {
         let status = |method: &str, target: &str| {
-            announced(&method.parse().unwrap(), &target.parse().unwrap())
-                .map(|found| found.confirmed_by)
+            announced(RequestLine { method, target }).map(|found| found.confirmed_by)
         };
 
         assert_eq!(status("POST", "/token/invalidate"), Some(204));

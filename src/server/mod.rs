@@ -1,41 +1,29 @@
 //! Binds both listeners, serves, drains.
 //!
-//! The filter port has an accept loop of its own over hyper's HTTP/1 connections, because the ready-made one has no
-//! header timeout, no idle timeout and no bounded drain. No business rules here.
+//! The filter port has an accept loop of its own, because the ready-made one has no header timeout, no idle timeout and
+//! no bounded drain. A connection answers plain hits from the bytes that came in and has hyper serve everything else,
+//! request by request. No business rules here.
 
-mod target;
-mod timer;
+mod connection;
+mod exchange;
 
 use crate::admin::Admin;
-use crate::body::Body;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::filter::{Answering, Filter};
+use crate::filter::Filter;
 use crate::metrics::Metrics;
 use crate::upstream::{TlsError, Upstream};
-use http::Request;
-use http_body::Body as _;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use target::{FragmentSeen, Watched};
-use timer::ConnectionTimer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// A connection may rest so long between requests: longer than Okapi's client keeps one (60 s), or Okapi would now and
-/// then write into a closing connection. Also the time a head may take to arrive.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
-/// hyper stops at 100 header fields unless told otherwise; the auth module has no such limit.
-const MOST_HEADERS: usize = 1_024;
 /// Connections that may wait to be accepted, as far as the system's `somaxconn` goes. The library's 128 are few: when a
 /// gateway opens all of its connections at once, each one too many is tried again a second later.
 const BACKLOG: u32 = 4_096;
@@ -167,7 +155,7 @@ impl Server {
             version = env!("CARGO_PKG_VERSION"),
             "serving"
         );
-        let graceful = GracefulShutdown::new();
+        let (stop_connections, stopping) = watch::channel(false);
         let (delay, stop) = (self.config.drain_delay, draining.clone());
         let filter = self.filter.clone();
         let drained = async move {
@@ -178,12 +166,18 @@ impl Server {
             tokio::time::sleep(delay).await;
         };
         tokio::select! {
-            () = accept(&self.listener, &self.filter, &graceful) => {}
+            () = accept(&self.listener, &self.filter, &stopping) => {}
             () = drained => {}
         }
         // From here on the port is closed: who connects now is refused and may try elsewhere.
         drop(self.listener);
-        drain(graceful, self.config.shutdown_timeout, &self.give_up).await;
+        drain(
+            stop_connections,
+            stopping,
+            self.config.shutdown_timeout,
+            &self.give_up,
+        )
+        .await;
         probing.abort();
         housekeeping.abort();
         admin_stop.send_replace(true);
@@ -205,19 +199,10 @@ fn bind(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-async fn accept(listener: &TcpListener, filter: &Arc<Filter>, graceful: &GracefulShutdown) {
-    let mut server = http1::Builder::new();
-    server
-        .header_read_timeout(IDLE_TIMEOUT)
-        .max_headers(MOST_HEADERS)
-        .title_case_headers(true)
-        .auto_date_header(false)
-        // Answers are copied into one buffer and written once. Not `pipeline_flush`, which does so too: it keeps an
-        // answer back for as long as the beginning of the next request is there.
-        .writev(false);
+async fn accept(listener: &TcpListener, filter: &Arc<Filter>, stop: &watch::Receiver<bool>) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => serve(&server, stream, filter, graceful),
+            Ok((stream, _)) => serve(stream, filter, stop),
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -226,48 +211,37 @@ async fn accept(listener: &TcpListener, filter: &Arc<Filter>, graceful: &Gracefu
     }
 }
 
-fn serve(
-    server: &http1::Builder,
-    stream: TcpStream,
-    filter: &Arc<Filter>,
-    graceful: &GracefulShutdown,
-) {
+fn serve(stream: TcpStream, filter: &Arc<Filter>, stop: &watch::Receiver<bool>) {
     // Answers are small and whole: waiting to fill a packet only makes them late.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY cannot be set");
     }
-    let fragment = FragmentSeen::default();
-    let stream = Watched::new(stream, fragment.clone());
-    let service = {
-        let filter = filter.clone();
-        service_fn(move |request: Request<Incoming>| {
-            if fragment.at_head(!request.body().is_end_stream()) {
-                return Answering::bad_target();
-            }
-            filter.call(request.map(Body::from))
-        })
-    };
-    let mut server = server.clone();
-    server.timer(ConnectionTimer::default());
-    let connection = graceful.watch(server.serve_connection(TokioIo::new(stream), service));
-    let filter = filter.clone();
+    let (filter, stop) = (filter.clone(), stop.clone());
     filter.metrics().connected();
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection ended badly");
-        }
+        connection::serve(stream, filter.clone(), stop).await;
         filter.metrics().disconnected();
     });
 }
 
-async fn drain(graceful: GracefulShutdown, timeout: Duration, give_up: &watch::Sender<bool>) {
-    let mut finished = std::pin::pin!(graceful.shutdown());
-    if tokio::time::timeout(timeout, &mut finished).await.is_ok() {
+/// Tells all connections to end, and waits until they have: each holds a receiver for as long as it lasts.
+async fn drain(
+    stop: watch::Sender<bool>,
+    receiver: watch::Receiver<bool>,
+    timeout: Duration,
+    give_up: &watch::Sender<bool>,
+) {
+    drop(receiver);
+    stop.send_replace(true);
+    if tokio::time::timeout(timeout, stop.closed()).await.is_ok() {
         tracing::info!("stopped: every answer that was due has left");
         return;
     }
     give_up.send_replace(true);
-    if tokio::time::timeout(LAST_ANSWERS, finished).await.is_ok() {
+    if tokio::time::timeout(LAST_ANSWERS, stop.closed())
+        .await
+        .is_ok()
+    {
         tracing::warn!(
             "stopped: some requests were answered 503, since AUTH_SIDECAR_SHUTDOWN_TIMEOUT was over"
         );
@@ -280,7 +254,9 @@ async fn drain(graceful: GracefulShutdown, timeout: Duration, give_up: &watch::S
 /// rests on it must not use up the file descriptors of the filter port.
 async fn serve_admin(listener: TcpListener, admin: Admin, mut stop: watch::Receiver<bool>) {
     let mut server = http1::Builder::new();
-    server.header_read_timeout(ADMIN_IDLE_TIMEOUT);
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(ADMIN_IDLE_TIMEOUT);
     let router = TowerToHyperService::new(admin.router());
     let places = Arc::new(Semaphore::new(MOST_ADMIN_CONNECTIONS));
     loop {
@@ -292,8 +268,6 @@ async fn serve_admin(listener: TcpListener, admin: Admin, mut stop: watch::Recei
         };
         match accepted {
             (place, Ok((stream, _))) => {
-                let mut server = server.clone();
-                server.timer(ConnectionTimer::default());
                 let connection = server.serve_connection(TokioIo::new(stream), router.clone());
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {

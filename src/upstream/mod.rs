@@ -126,7 +126,7 @@ impl Head {
     pub fn new(method: &Method, target: &Uri, headers: &HeaderMap, host: &HeaderValue) -> Self {
         let mut outgoing = HeaderMap::with_capacity(headers.len() + 1);
         for (name, value) in headers {
-            if !headers::stays_here(name) {
+            if !headers::stays_here(name.as_str()) {
                 outgoing.append(name, value.clone());
             }
         }
@@ -416,7 +416,7 @@ async fn collect(
 fn drop_connection_headers(headers: &mut HeaderMap) {
     let dropped: Vec<_> = headers
         .keys()
-        .filter(|name| headers::hop_by_hop(name))
+        .filter(|name| headers::hop_by_hop(name.as_str()))
         .cloned()
         .collect();
     for name in dropped {

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use okapi_auth_sidecar::decision::{Answer, prove};
 use okapi_auth_sidecar::headers;
 use okapi_auth_sidecar::invalidation::event::{Scope, announced};
-use okapi_auth_sidecar::key::{FilterRequest, KeyScope, Question};
+use okapi_auth_sidecar::key::{FilterRequest, KeyScope, Question, RequestLine};
 use okapi_auth_sidecar::token::Token;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -121,12 +121,11 @@ fn records(head: &HeaderMap) -> (Vec<u8>, Vec<u8>) {
     let question = Question::of(head);
     let (mut caller, mut demand) = (vec![1, 2, 3], vec![4]);
     question.write_caller(&mut caller);
-    question.write_demand(
-        &mut demand,
-        KeyScope::Permissions,
-        &Method::GET,
-        &Uri::from_static("/"),
-    );
+    let line = RequestLine {
+        method: "GET",
+        target: "/",
+    };
+    question.write_demand(&mut demand, KeyScope::Permissions, line);
     (caller, demand)
 }
 
@@ -241,7 +240,7 @@ proptest! {
 
     #[test]
     fn an_event_is_a_write_and_its_user_is_in_the_path(method in methods(), target in target()) {
-        if let Some(found) = announced(&method, &target) {
+        if let Some(found) = announced(RequestLine::of(&method, &target)) {
             prop_assert!([Method::POST, Method::PUT, Method::DELETE].contains(&method));
             if let Scope::User(user) = found.scope {
                 prop_assert_eq!(user.len(), 36);

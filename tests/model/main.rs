@@ -134,6 +134,7 @@ impl Counts {
             refused,
             trouble,
             hits,
+            at_once,
             joined,
             stale,
             flushes,
@@ -151,6 +152,7 @@ impl Counts {
             (refused, other.refused),
             (trouble, other.trouble),
             (hits, other.hits),
+            (at_once, other.at_once),
             (joined, other.joined),
             (stale, other.stale),
             (flushes, other.flushes),
@@ -171,6 +173,7 @@ impl Counts {
     fn must_have_met_everything(&self) {
         for (what, count) in [
             ("hits", self.hits),
+            ("hits without the HTTP library", self.at_once),
             ("joined questions", self.joined),
             ("stale answers", self.stale),
             ("changed keys", self.flushes),
