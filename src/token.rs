@@ -27,8 +27,9 @@ impl<'a> Token<'a> {
     /// Reads the claims that matter, without checking the signature.
     ///
     /// # Errors
-    /// [`Undecodable`] if the token is not a three-part JWT whose payload is base64url of a UTF-8 JSON object with
-    /// claims of the right types, each at most once; an `exp` that is not an unsigned integer is one of these.
+    /// [`Undecodable`] if the token is not a three-part JWT whose payload is base64url of a JSON object in which the claims
+    /// read here are of the right types, UTF-8, and each there at most once; an `exp` that is not an unsigned integer is
+    /// one of these. Other members are skipped, whatever their texts and numbers are.
     pub fn claims(self) -> Result<Claims, Undecodable> {
         // The crate takes the last three of any number of parts; the auth module wants three in all.
         if self.0.split(|byte| *byte == b'.').count() != 3 {
@@ -151,15 +152,15 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-    fn token(claims: &str) -> String {
+    fn token(claims: impl AsRef<[u8]>) -> String {
         format!(
             "eyJhbGciOiJIUzI1NiJ9.{}.c2lnbmF0dXJl",
             URL_SAFE_NO_PAD.encode(claims)
         )
     }
 
-    fn claims(text: &str) -> Result<Claims, Undecodable> {
-        Token::new(token(text).as_bytes()).claims()
+    fn claims(payload: impl AsRef<[u8]>) -> Result<Claims, Undecodable> {
+        Token::new(token(payload).as_bytes()).claims()
     }
 
     #[test]
@@ -229,6 +230,16 @@ mod tests {
         }
         for raw in [&b""[..], b"a.b", b"a.b.c", b"\xff\xfe.\x80.x", b"a.b.c.d.e"] {
             assert_eq!(Token::new(raw).claims(), Err(Undecodable));
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_not_read_is_no_hindrance_and_one_that_is_must_be_a_text() {
+        let found = claims(b"{\"name\":\"\xff\",\"n\":1e999,\"exp\":5}");
+        assert_eq!(found.map(|claims| claims.exp), Ok(Some(5)));
+
+        for payload in [&b"{\"user_id\":\"\xff\"}"[..], b"{\"\xff\":1}"] {
+            assert_eq!(claims(payload), Err(Undecodable));
         }
     }
 

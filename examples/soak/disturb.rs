@@ -1,8 +1,8 @@
 //! What happens beside the load: writes announced as Okapi announces them, purges, restarts.
 
-use crate::people::{PERMISSIONS, Person, Right};
+use crate::people::{PERMISSIONS, Person, Right, SLACK};
 use crate::process::Process;
-use crate::stage::{HOLD, Stage, TTL, USER_MEMORY};
+use crate::stage::{HOLD, PERMISSION_MEMORY, Stage, TTL, USER_MEMORY};
 use crate::support::raw;
 use crate::support::standin::call::FilterCall;
 use crate::work::Lots;
@@ -12,8 +12,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// A write that has begun counts as ended only when it has: until then a grant is never wrong.
-const NOT_YET: Duration = Duration::from_hours(1);
+/// How long a write is made to take that is to lose its bound: as long as the auth module may then still remember, when
+/// the hold is over, what it has learnt during the write.
+const LATE_WRITE: Duration = HOLD.saturating_add(USER_MEMORY).saturating_sub(SECOND);
+const SECOND: Duration = Duration::from_secs(1);
 /// A hold for a permission ends with the first refresh: about the pace of refreshes after `REVOCATION_HOLD`.
 const REFRESHED: Duration = Duration::from_secs(1);
 
@@ -74,20 +76,22 @@ async fn revoke_permissions(stage: &Stage, process: &Process) {
             continue;
         }
         set(stage, place, &id, |person| {
-            person.rights[index] = Right::Gone(Instant::now() + NOT_YET);
+            person.rights[index] = Right::Changing;
             person.revoke(REFRESHED);
         });
+        dawdle(stage).await;
         stage
             .with(|standin| standin.world(|world| world.revoke(tenant, &id, permission)))
             .await;
+        let written = stage.written(began);
         set(stage, place, &id, |person| {
-            person.rights[index] = written(began);
+            person.rights[index] = Right::Gone(written);
         });
 
-        tokio::time::sleep(Duration::from_secs(7)).await;
+        gone(stage, Duration::from_secs(7), PERMISSION_MEMORY).await;
         // Until it is back for good nobody counts on either answer.
         set(stage, place, &id, |person| {
-            person.rights[index] = Right::Gone(Instant::now() + NOT_YET);
+            person.rights[index] = Right::Changing;
         });
         stage
             .with(|standin| standin.world(|world| world.grant(tenant, &id, permission)))
@@ -110,19 +114,21 @@ async fn switch_off(stage: &Stage, process: &Process) {
             continue;
         }
         set(stage, place, &id, |person| {
-            person.active = Right::Gone(Instant::now() + NOT_YET);
+            person.active = Right::Changing;
             person.revoke(USER_MEMORY);
         });
+        dawdle(stage).await;
         stage
             .with(|standin| standin.world(|world| world.set_active(tenant, &id, false)))
             .await;
+        let written = stage.written(began);
         set(stage, place, &id, |person| {
-            person.active = written(began);
+            person.active = Right::Gone(written);
         });
 
-        tokio::time::sleep(Duration::from_secs(9)).await;
+        gone(stage, Duration::from_secs(9), USER_MEMORY).await;
         set(stage, place, &id, |person| {
-            person.active = Right::Gone(Instant::now() + NOT_YET);
+            person.active = Right::Changing;
         });
         stage
             .with(|standin| standin.world(|world| world.set_active(tenant, &id, true)))
@@ -200,14 +206,21 @@ async fn restart(stage: &Stage) {
     }
 }
 
-/// A write that took longer than the sidecar was told loses the bound, not the ttl: a restart may have held it up.
-fn written(began: Instant) -> Right {
-    let now = Instant::now();
-    Right::Gone(if began.elapsed() < HOLD {
-        now
+/// The write itself: at once, unless it is to be late.
+async fn dawdle(stage: &Stage) {
+    if stage.late_writes {
+        tokio::time::sleep(LATE_WRITE).await;
+    }
+}
+
+/// Passes the time until what was taken away is given back: past the ttl where that is all the bound there is.
+async fn gone(stage: &Stage, usual: Duration, memory: Duration) {
+    tokio::time::sleep(if stage.late_writes {
+        memory + TTL + SLACK + 2 * SECOND
     } else {
-        now + TTL
+        usual
     })
+    .await;
 }
 
 fn whose(stage: &Stage, place: usize) -> (String, &'static str) {

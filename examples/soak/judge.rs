@@ -27,17 +27,19 @@ const MORE_THREADS: u64 = 4;
 /// What the process takes before the load.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    resident: u64,
+    memory: String,
     open_files: usize,
     threads: u64,
 }
 
 impl Idle {
     pub(crate) async fn of(process: &Process) -> Self {
+        // Before anything is asked of it: answers to us take memory that is then kept for the next.
+        let memory = memory_of(process);
         // The probe's own connection to the auth module, and ours to the admin port.
         settle(process).await;
         Self {
-            resident: process.resident(),
+            memory,
             open_files: process.open_files(),
             threads: process.threads(),
         }
@@ -48,10 +50,21 @@ impl fmt::Display for Idle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} KiB resident, {} open files, {} threads",
-            self.resident, self.open_files, self.threads
+            "{}, {} open files, {} threads",
+            self.memory, self.open_files, self.threads
         )
     }
+}
+
+/// Resident memory has in it the pages of the program's own file and of libraries, more than half of it when idle; the
+/// proportional one divides those among all that have them mapped.
+fn memory_of(process: &Process) -> String {
+    format!(
+        "{} KiB resident, {} of it written by itself; {} KiB proportional",
+        process.resident(),
+        process.written(),
+        process.proportional()
+    )
 }
 
 /// Resident memory at one moment.
@@ -99,7 +112,7 @@ async fn line(stage: &Stage, process: &Process, began: Instant) {
     }
     let sent = stage.sent.load(Ordering::Relaxed);
     println!(
-        "{:>5} s  {sent} requests, {:.1} % hits ({:.1} % modelled), {:?}; {} KiB, {} files, {open} + {upstream} connections, {:.0} decisions, {:.0} callers, {} violations",
+        "{:>5} s  {sent} requests, {:.1} % hits ({:.1} % modelled), {:?}; {} KiB, {} files, {open} + {upstream} connections, {:.0} decisions, {:.0} callers, {} beyond a limit, {} violations",
         began.elapsed().as_secs(),
         100.0 * hits(&metrics) / number(sent),
         100.0 * number(stage.expected_hits.load(Ordering::Relaxed)) / number(sent),
@@ -108,6 +121,7 @@ async fn line(stage: &Stage, process: &Process, began: Instant) {
         process.open_files(),
         metrics.value("auth_sidecar_cache_entries"),
         metrics.value("auth_sidecar_cache_callers"),
+        stage.beyond_limit_count(),
         stage.violation_count(),
     );
 }
@@ -137,6 +151,7 @@ pub(crate) async fn judge(stage: &Stage, process: Arc<Process>, idle: &Idle, sam
     }
     leftovers(stage, &process, idle);
     counts(stage, &process).await;
+    limits(stage);
     memory(stage, samples);
     let Ok(mut process) = Arc::try_unwrap(process) else {
         return stage.violation("somebody still looks at the process".to_owned());
@@ -152,8 +167,8 @@ pub(crate) async fn judge(stage: &Stage, process: Arc<Process>, idle: &Idle, sam
 fn leftovers(stage: &Stage, process: &Process, idle: &Idle) {
     let (files, threads) = (process.open_files(), process.threads());
     println!(
-        "after: {} KiB resident, {files} open files, {threads} threads",
-        process.resident()
+        "after: {}, {files} open files, {threads} threads",
+        memory_of(process)
     );
     if files > idle.open_files + 1 {
         stage.violation(format!(
@@ -190,6 +205,24 @@ async fn counts(stage: &Stage, process: &Process) {
         stage.violation(format!(
             "{measured:.4} of the requests were hits, the model says {modelled:.4}"
         ));
+    }
+}
+
+/// What came of writes that took longer than `REVOCATION_HOLD`.
+fn limits(stage: &Stage) {
+    let writes = stage.writes();
+    println!(
+        "writes: {}, the longest took {:.3?}, {} longer than the hold; {} grants beyond the bound that these lost",
+        writes.all,
+        writes.longest,
+        writes.late,
+        stage.beyond_limit_count()
+    );
+    for what in stage.beyond_limits() {
+        println!("BEYOND A LIMIT: {what}");
+    }
+    if stage.late_writes && stage.beyond_limit_count() == 0 {
+        stage.violation("late writes led to no grant beyond their bound".to_owned());
     }
 }
 

@@ -5,6 +5,9 @@
 //! operator purges; the auth module is restarted. Checked: resident memory is flat after warm-up, nothing is left of
 //! connections and file descriptors, every request got an answer that fits, nobody was let in or out wrongly, and as many
 //! hits as the model of `people.rs` says. Exit code 1 and a line for each violation otherwise.
+//!
+//! Every write is timed. One that took longer than `REVOCATION_HOLD` loses its bound and not the ttl, so wrong grants
+//! between the two are told and counted apart; `--late-writes` makes them come.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -37,6 +40,10 @@ struct Options {
     /// The sidecar to look at, instead of one that is built for this run.
     #[arg(long)]
     binary: Option<PathBuf>,
+    /// Makes every write that takes something away take longer than `REVOCATION_HOLD`: grants after the bound, which is
+    /// then lost, must come, and end with the ttl.
+    #[arg(long)]
+    late_writes: bool,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -55,7 +62,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 async fn main() -> ExitCode {
     let options = Options::parse();
     let binary = options.binary.unwrap_or_else(built);
-    let violations = run(&binary, options.time).await;
+    let violations = run(&binary, options.time, options.late_writes).await;
     for violation in &violations {
         println!("VIOLATION: {violation}");
     }
@@ -86,8 +93,8 @@ fn built() -> PathBuf {
     folder.join("okapi-auth-sidecar")
 }
 
-async fn run(binary: &Path, time: Duration) -> Vec<String> {
-    let stage = stage::Stage::start().await;
+async fn run(binary: &Path, time: Duration, late_writes: bool) -> Vec<String> {
+    let stage = stage::Stage::start(late_writes).await;
     let process = Process::start(binary, &stage.url(), &stage::SETTINGS, None).await;
     let idle = judge::Idle::of(&process).await;
     println!("{time:?} of load; idle: {idle}");

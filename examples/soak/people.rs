@@ -27,30 +27,101 @@ pub(crate) const QUESTIONS: usize = PERMISSIONS.len() * 2;
 /// are two seconds more for a machine that is busy.
 const REVOKED_WITHIN: Duration = Duration::from_secs(5);
 /// A busy machine's patience, where a bound is the auth module's own.
-const SLACK: Duration = Duration::from_secs(2);
+pub(crate) const SLACK: Duration = Duration::from_secs(2);
 
 /// Something that a person has, or not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Right {
     Held,
-    /// Taken away; the write ended at this time.
-    Gone(Instant),
+    /// A write is under way that takes it away or gives it back: until it has ended either answer is right.
+    Changing,
+    /// Taken away.
+    Gone(Written),
     /// Given back at this time; the auth module may still remember otherwise.
     Back(Instant),
 }
 
+/// A write that took something away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Written {
+    /// When it ended.
+    pub(crate) ended: Instant,
+    /// How long it took, counted from before its announcement was sent.
+    pub(crate) took: Duration,
+}
+
+impl Written {
+    /// Whether it took longer than the sidecar was told, and so lost the bound.
+    pub(crate) fn late(&self) -> bool {
+        self.took > HOLD
+    }
+}
+
+/// What is to be said of a 202.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Grant {
+    Fine,
+    /// Later than the bound, after a write that had lost it, and within the ttl, which is never lost.
+    BeyondLimit(String),
+    Wrong(String),
+}
+
+impl Grant {
+    fn or_worse(self, other: Self) -> Self {
+        match (&self, &other) {
+            (Self::Wrong(_), _) | (Self::BeyondLimit(_), Self::Fine | Self::BeyondLimit(_)) => self,
+            (Self::BeyondLimit(_), Self::Wrong(_)) | (Self::Fine, _) => other,
+        }
+    }
+}
+
+/// Until when something that was taken away may still be used, from the end of the write.
+#[derive(Clone, Copy)]
+struct Bounds {
+    what: &'static str,
+    /// What is promised.
+    usual: Duration,
+    /// What is left of the promise after a write longer than `REVOCATION_HOLD`: the auth module's memory and the ttl.
+    lost: Duration,
+}
+
+const SWITCHED_OFF: Bounds = Bounds {
+    what: "to a user who was switched off",
+    usual: USER_MEMORY.saturating_add(SLACK),
+    lost: USER_MEMORY.saturating_add(TTL).saturating_add(SLACK),
+};
+const TAKEN_AWAY: Bounds = Bounds {
+    what: "with a permission that was taken away",
+    usual: REVOKED_WITHIN,
+    lost: PERMISSION_MEMORY.saturating_add(TTL).saturating_add(SLACK),
+};
+
 impl Right {
-    fn wrongly_used(self, sent: Instant, bound: Duration) -> bool {
-        match self {
-            Self::Held | Self::Back(_) => false,
-            Self::Gone(since) => sent > since + bound,
+    /// What a 202 is to a request sent at this time. `then` is the same right when the answer was here: what was
+    /// given back while the request was on its way may have been found given back.
+    fn granted(self, then: Self, sent: Instant, bounds: Bounds) -> Grant {
+        let Self::Gone(written) = self else {
+            return Grant::Fine;
+        };
+        let after = sent.saturating_duration_since(written.ended);
+        if then != self || after <= bounds.usual {
+            return Grant::Fine;
+        }
+        let said = format!(
+            "a grant {}, sent {after:.3?} after the end of a write that took {:.3?}",
+            bounds.what, written.took
+        );
+        if written.late() && after <= bounds.lost {
+            Grant::BeyondLimit(said)
+        } else {
+            Grant::Wrong(said)
         }
     }
 
     fn may_be_refused(self, sent: Instant, memory: Duration) -> bool {
         match self {
             Self::Held => false,
-            Self::Gone(_) => true,
+            Self::Changing | Self::Gone(_) => true,
             Self::Back(since) => sent < since + memory + SLACK,
         }
     }
@@ -145,17 +216,18 @@ impl Person {
         self.rights[question % PERMISSIONS.len()]
     }
 
-    /// Why a 202 to a request sent at this time is one too many.
-    pub(crate) fn wrong_grant(&self, question: usize, sent: Instant) -> Option<&'static str> {
+    /// What a 202 is to a request sent at this time; `then` is who was in this place when the answer was here.
+    pub(crate) fn granted(&self, then: &Self, question: usize, sent: Instant) -> Grant {
         if self.expired(sent) {
-            Some("with a token that had ended")
-        } else if self.active.wrongly_used(sent, USER_MEMORY + SLACK) {
-            Some("to a user who was switched off")
-        } else if self.right(question).wrongly_used(sent, REVOKED_WITHIN) {
-            Some("with a permission that was taken away")
-        } else {
-            None
+            return Grant::Wrong("a grant with a token that had ended".to_owned());
         }
+        let replaced = then.id != self.id;
+        if replaced {
+            return Grant::Fine;
+        }
+        let active = self.active.granted(then.active, sent, SWITCHED_OFF);
+        let (right, then) = (self.right(question), then.right(question));
+        active.or_worse(right.granted(then, sent, TAKEN_AWAY))
     }
 
     /// Whether a 401 is due, or was.
@@ -201,5 +273,68 @@ impl Person {
     pub(crate) fn revoke(&mut self, memory: Duration) {
         self.known.clear();
         self.held_until = self.held_until.max(Instant::now() + HOLD + memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICK: Duration = Duration::from_millis(3);
+    const SLOW: Duration = Duration::from_secs(3);
+
+    fn gone(took: Duration) -> (Right, Instant) {
+        let ended = Instant::now();
+        (Right::Gone(Written { ended, took }), ended)
+    }
+
+    fn granted(took: Duration, after: u64) -> Grant {
+        let (right, ended) = gone(took);
+        right.granted(right, ended + Duration::from_secs(after), SWITCHED_OFF)
+    }
+
+    #[tokio::test]
+    async fn a_grant_within_the_bound_is_fine_and_after_it_wrong() {
+        assert_eq!(granted(QUICK, 7), Grant::Fine);
+        assert!(matches!(granted(QUICK, 8), Grant::Wrong(_)));
+    }
+
+    #[tokio::test]
+    async fn a_write_longer_than_the_hold_loses_the_bound_and_not_the_ttl() {
+        assert_eq!(granted(SLOW, 7), Grant::Fine);
+        assert!(matches!(granted(SLOW, 8), Grant::BeyondLimit(_)));
+        assert!(matches!(granted(SLOW, 27), Grant::BeyondLimit(_)));
+        assert!(matches!(granted(SLOW, 28), Grant::Wrong(_)));
+    }
+
+    /// Sent while the user was off, and found on again: the grant is right, however late the request was sent.
+    #[tokio::test]
+    async fn what_is_given_back_while_a_request_is_on_its_way_may_be_granted() {
+        let (right, ended) = gone(QUICK);
+        let sent = ended + Duration::from_secs(8);
+
+        for then in [Right::Changing, Right::Back(sent), Right::Held] {
+            assert_eq!(right.granted(then, sent, SWITCHED_OFF), Grant::Fine);
+        }
+        assert!(matches!(
+            right.granted(right, sent, SWITCHED_OFF),
+            Grant::Wrong(_)
+        ));
+    }
+
+    #[test]
+    fn the_worse_of_two_findings_counts() {
+        let wrong = || Grant::Wrong("w".to_owned());
+        let beyond = || Grant::BeyondLimit("b".to_owned());
+
+        for (one, other, worse) in [
+            (Grant::Fine, Grant::Fine, Grant::Fine),
+            (Grant::Fine, beyond(), beyond()),
+            (beyond(), Grant::Fine, beyond()),
+            (beyond(), wrong(), wrong()),
+            (wrong(), beyond(), wrong()),
+        ] {
+            assert_eq!(one.or_worse(other), worse);
+        }
     }
 }

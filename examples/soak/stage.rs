@@ -1,6 +1,6 @@
 //! The world in which the load runs: the stand-in, the people, what was counted, and what went wrong.
 
-use crate::people::{PERMISSIONS, Person};
+use crate::people::{PERMISSIONS, Person, Written};
 use crate::support::standin::world::{User, World};
 use crate::support::standin::{Options, Standin};
 use std::collections::BTreeMap;
@@ -52,7 +52,41 @@ pub(crate) struct Stage {
     /// Hits as the model has them.
     pub(crate) expected_hits: AtomicU64,
     statuses: Mutex<BTreeMap<u16, u64>>,
-    violations: Mutex<(Vec<String>, usize)>,
+    violations: Mutex<Findings>,
+    /// Whether every write that takes something away is made to take longer than `HOLD`.
+    pub(crate) late_writes: bool,
+    writes: Mutex<Writes>,
+    beyond: Mutex<Findings>,
+}
+
+/// Sentences, of which the first are kept and all are counted.
+#[derive(Default)]
+struct Findings {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Findings {
+    fn add(&mut self, what: String) {
+        self.count += 1;
+        if self.first.len() < SHOWN {
+            self.first.push(what);
+        }
+    }
+
+    fn shown(&self) -> Vec<String> {
+        let more = self.count - self.first.len();
+        let more = (more > 0).then(|| format!("{more} more"));
+        self.first.iter().cloned().chain(more).collect()
+    }
+}
+
+/// The writes that took something away.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Writes {
+    pub(crate) all: usize,
+    pub(crate) late: usize,
+    pub(crate) longest: Duration,
 }
 
 /// When the auth module was not there.
@@ -63,7 +97,7 @@ struct Outage {
 }
 
 impl Stage {
-    pub(crate) async fn start() -> Self {
+    pub(crate) async fn start(late_writes: bool) -> Self {
         let mut world = World::recorded();
         for tenant in TENANTS {
             let admin = User {
@@ -90,6 +124,9 @@ impl Stage {
             expected_hits: AtomicU64::new(0),
             statuses: Mutex::default(),
             violations: Mutex::default(),
+            late_writes,
+            writes: Mutex::default(),
+            beyond: Mutex::default(),
         }
     }
 
@@ -158,24 +195,46 @@ impl Stage {
     }
 
     pub(crate) fn violation(&self, what: String) {
-        let mut violations = locked(&self.violations);
-        violations.1 += 1;
-        if violations.0.len() < SHOWN {
-            violations.0.push(what);
-        }
+        locked(&self.violations).add(what);
     }
 
     pub(crate) fn violations(&self) -> Vec<String> {
-        let mut violations = locked(&self.violations);
-        let more = violations.1 - violations.0.len();
-        if more > 0 {
-            violations.0.push(format!("{more} more"));
-        }
-        violations.0.clone()
+        locked(&self.violations).shown()
     }
 
     pub(crate) fn violation_count(&self) -> usize {
-        locked(&self.violations).1
+        locked(&self.violations).count
+    }
+
+    /// A write whose announcement was sent at `began` has just ended.
+    pub(crate) fn written(&self, began: Instant) -> Written {
+        let ended = Instant::now();
+        let written = Written {
+            ended,
+            took: ended - began,
+        };
+        let mut writes = locked(&self.writes);
+        writes.all += 1;
+        writes.late += usize::from(written.late());
+        writes.longest = writes.longest.max(written.took);
+        written
+    }
+
+    pub(crate) fn writes(&self) -> Writes {
+        *locked(&self.writes)
+    }
+
+    /// A grant that is wrong and that nobody promised not to give.
+    pub(crate) fn beyond_limit(&self, what: String) {
+        locked(&self.beyond).add(what);
+    }
+
+    pub(crate) fn beyond_limits(&self) -> Vec<String> {
+        locked(&self.beyond).shown()
+    }
+
+    pub(crate) fn beyond_limit_count(&self) -> usize {
+        locked(&self.beyond).count
     }
 
     /// Tells the workers to stop.

@@ -1,6 +1,6 @@
 //! The load: connections that ask, one request after the other, for whoever comes next; each answer is judged at once.
 
-use crate::people::{Person, QUESTIONS};
+use crate::people::{Grant, Person, QUESTIONS};
 use crate::stage::Stage;
 use crate::support::raw::{Answer, Connection};
 use std::net::SocketAddr;
@@ -123,9 +123,9 @@ struct Asked {
 impl Asked {
     fn wrong(&self, stage: &Stage, answer: &Answer) -> Option<String> {
         match answer.status {
-            202 => self.wrong_yes(answer),
+            202 => self.wrong_yes(stage, answer),
             401 if self.may_be_unknown() => None,
-            403 if self.either(|person| person.may_be_forbidden(self.question, self.sent)) => None,
+            403 if self.may_be_forbidden() => None,
             502 if stage.was_away(self.sent, self.answered) => None,
             status => Some(format!(
                 "an answer that nothing explains: {status} {}",
@@ -134,20 +134,34 @@ impl Asked {
         }
     }
 
-    fn wrong_yes(&self, answer: &Answer) -> Option<String> {
+    fn wrong_yes(&self, stage: &Stage, answer: &Answer) -> Option<String> {
         if answer.headers.get("X-Okapi-Token") != Some(&self.before.token)
             || answer.headers.get("X-Okapi-User-Id") != Some(&self.before.id)
         {
             return Some("a grant that is somebody else's".to_owned());
         }
-        let why = self.before.wrong_grant(self.question, self.sent)?;
-        Some(format!("a grant {why}"))
+        let took = self.answered - self.sent;
+        match self.before.granted(&self.after, self.question, self.sent) {
+            Grant::Fine => None,
+            Grant::BeyondLimit(what) => {
+                stage.beyond_limit(format!("{what}, answered in {took:.3?}"));
+                None
+            }
+            Grant::Wrong(what) => Some(format!("{what}, answered in {took:.3?}")),
+        }
+    }
+
+    /// Whoever has taken the place meanwhile: what became of the one before is not known.
+    fn replaced(&self) -> bool {
+        self.before.id != self.after.id
     }
 
     fn may_be_unknown(&self) -> bool {
-        // Whoever has taken the place meanwhile: the one before is gone.
-        self.before.id != self.after.id
-            || self.either(|person| person.may_be_unknown(self.sent, self.answered))
+        self.replaced() || self.either(|person| person.may_be_unknown(self.sent, self.answered))
+    }
+
+    fn may_be_forbidden(&self) -> bool {
+        self.replaced() || self.either(|person| person.may_be_forbidden(self.question, self.sent))
     }
 
     fn either(&self, may: impl Fn(&Person) -> bool) -> bool {

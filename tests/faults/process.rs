@@ -123,16 +123,26 @@ impl Process {
 
     /// Resident memory, in KiB.
     pub fn resident(&self) -> u64 {
-        self.status("VmRSS:")
+        self.number("status", "VmRSS:")
+    }
+
+    /// The part of it that is no file's: what the process itself has written. In KiB.
+    pub fn written(&self) -> u64 {
+        self.number("status", "RssAnon:")
+    }
+
+    /// Resident memory in which a page counts by the share of those who have it mapped, in KiB.
+    pub fn proportional(&self) -> u64 {
+        self.number("smaps_rollup", "Pss:")
     }
 
     /// Its threads.
     pub fn threads(&self) -> u64 {
-        self.status("Threads:")
+        self.number("status", "Threads:")
     }
 
-    fn status(&self, name: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
+    fn number(&self, file: &str, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/{file}", self.id()));
         let status = status.expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let number = line.expect("a line of /proc").split_whitespace().next();

@@ -158,3 +158,82 @@ async fn with_listening_off_the_ttl_bounds_the_lag() {
         assert!((60..=121).contains(&through), "{through} s");
     }
 }
+
+/// A decision's life in the tests of writes that take longer than `REVOCATION_HOLD`.
+const TTL: u64 = 60;
+
+/// The worst case of a write that takes 20 s after its announcement, 15 more than the hold was told: upstream learns just
+/// before its end what is then no longer so, remembers it past the end of the hold, and what it says is kept.
+async fn lag_after_a_late_write(
+    settings: &[(&str, &str)],
+    event: (&str, &str),
+    write: fn(&mut World),
+) -> u64 {
+    let ttl = format!("{TTL}s");
+    let settings: Vec<_> = [("CACHE_TTL", ttl.as_str())]
+        .iter()
+        .chain(settings)
+        .copied()
+        .collect();
+    let stage = Stage::new(&settings).await;
+    stage.event(event.0, event.1).await;
+    for second in 0..20 {
+        if second == 19 {
+            stage.standin.restart();
+        }
+        assert_eq!(status(&stage, Way::Through).await, 202);
+        stage.pass_secs(1);
+    }
+    stage.standin.world(write);
+    for second in 0..400 {
+        if status(&stage, Way::Through).await != 202 {
+            return second;
+        }
+        stage.pass_secs(1);
+    }
+    panic!("never refused");
+}
+
+#[tokio::test]
+async fn a_write_longer_than_the_hold_loses_the_bound_and_not_the_ttl() {
+    for (settings, method, target, write) in [
+        (
+            [(REFRESH, "many")],
+            "PUT",
+            change_of_victim(),
+            deactivate as fn(&mut World),
+        ),
+        (
+            [(REFRESH, "off")],
+            "DELETE",
+            revocation_of_victim(),
+            revoke_alone,
+        ),
+    ] {
+        let through = lag_after_a_late_write(&settings, (method, &target), write).await;
+
+        // Upstream's memory of a second before the write's end is kept when the hold is over, 45 s after it.
+        assert_eq!(through, 45 + TTL, "{target}");
+        assert!(through <= 60 + TTL);
+    }
+    // With a hold that has the write in it, the bound holds.
+    let settings = [("REVOCATION_HOLD", "20s"), (REFRESH, "off")];
+    let target = change_of_victim();
+    let through = lag_after_a_late_write(&settings, ("PUT", &target), deactivate).await;
+    assert!(through <= 60, "{through} s");
+}
+
+/// One auth module: the first refresh after `REVOCATION_HOLD` ends the hold, here before the write.
+#[tokio::test]
+async fn a_hold_that_ends_early_ends_before_a_write_that_is_late() {
+    let target = revocation_of_victim();
+    let event = ("DELETE", target.as_str());
+
+    let through = lag_after_a_late_write(&[(REFRESH, "one")], event, revoke_alone).await;
+
+    assert!((3..=60 + TTL).contains(&through), "{through} s");
+}
+
+fn revoke_alone(world: &mut World) {
+    world.revoke("diku", VICTIM, LOANS);
+}
