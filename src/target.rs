@@ -44,15 +44,13 @@ pub enum Line {
 
 /// Looks at a request line (without its line end).
 pub fn hold(line: &[u8]) -> Line {
-    if has_fragment(line) {
+    let middle = middle(line);
+    if memchr::memchr(b'#', middle).is_some() || has_stand_in(middle) {
         return Line::Refused;
     }
     let Some((method, target, version)) = split(line) else {
         return Line::AsItIs;
     };
-    if has_stand_in(target) {
-        return Line::Refused;
-    }
     let query = memchr::memchr(b'?', target).unwrap_or(target.len());
     let refused = |at: usize, byte: u8| {
         let table = usize::from(at > query);
@@ -119,14 +117,13 @@ fn has_stand_in(target: &[u8]) -> bool {
     memchr::memchr_iter(FIRST, target).any(|at| stand_in(&target[at..]).is_some())
 }
 
-/// Whether there is a `#` in what stands between a line's first space and its last, whatever kind of target it is.
-fn has_fragment(line: &[u8]) -> bool {
+/// What stands between a line's first space and its last: the target, whatever form it has.
+fn middle(line: &[u8]) -> &[u8] {
     let Some(space) = memchr::memchr(b' ', line) else {
-        return false;
+        return b"";
     };
     let behind = &line[space + 1..];
-    let end = memchr::memrchr(b' ', behind).unwrap_or(behind.len());
-    memchr::memchr(b'#', &behind[..end]).is_some()
+    &behind[..memchr::memrchr(b' ', behind).unwrap_or(behind.len())]
 }
 
 /// The character for which the first three of these bytes stand.
@@ -190,6 +187,7 @@ mod tests {
     fn what_would_go_up_as_something_else_is_refused() {
         for line in [
             "GET /x\u{f722} HTTP/1.1",
+            "GET http://x/?a=\u{f722} HTTP/1.1",
             "GET /x#y HTTP/1.1",
             "GET /admin/health#/../x HTTP/1.0",
             "GET /x?a=\"#\" HTTP/1.1",

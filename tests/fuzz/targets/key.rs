@@ -6,7 +6,7 @@
 
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use libfuzzer_sys::fuzz_target;
-use okapi_auth_sidecar::key::{Bypass, FilterRequest, KeyScope, Question};
+use okapi_auth_sidecar::key::{Bypass, FilterRequest, KeyScope, Question, RequestLine};
 use okapi_auth_sidecar_fuzz::{fields, head, parts, values};
 
 type Fields = Vec<(String, Vec<u8>)>;
@@ -185,7 +185,8 @@ fn caller(question: &Question<'_>) -> Vec<u8> {
 
 fn demand(request: &Request, question: &Question<'_>, scope: KeyScope) -> Vec<u8> {
     let mut record = vec![7; 3];
-    question.write_demand(&mut record, scope, &request.method, &request.target);
+    let line = RequestLine::of(&request.method, &request.target);
+    question.write_demand(&mut record, scope, line);
     record
 }
 
@@ -227,7 +228,11 @@ fn compare(one: &Request, two: &Request) {
         same_demand
     );
 
-    let target = |request: &Request| request.target.path_and_query().cloned();
+    let target = |request: &Request| {
+        RequestLine::of(&request.method, &request.target)
+            .target
+            .to_owned()
+    };
     let same_line = one.method == two.method && target(one) == target(two);
     let scope = KeyScope::Request;
     assert_eq!(
