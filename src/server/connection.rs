@@ -156,6 +156,8 @@ impl Link {
         room: &mut Room,
     ) -> Poll<io::Result<bool>> {
         let Room { input, output } = room;
+        // A round that broke off may have left another connection's answers there.
+        output.clear();
         let before = self.held.len();
         let mut length = before;
         if input.len() < before + READ {
@@ -178,13 +180,14 @@ impl Link {
         } else {
             self.held.extend_from_slice(bytes);
         }
-        let sent = match Pin::new(&mut self.stream).poll_write(context, output) {
-            _ if output.is_empty() => 0,
-            Poll::Ready(sent) => sent?,
-            Poll::Pending => 0,
-        };
-        self.unsent.extend_from_slice(&output[sent..]);
-        output.clear();
+        if !output.is_empty() {
+            let sent = match Pin::new(&mut self.stream).poll_write(context, output) {
+                Poll::Ready(sent) => sent?,
+                Poll::Pending => 0,
+            };
+            self.unsent.extend_from_slice(&output[sent..]);
+            output.clear();
+        }
         output.shrink_to(KEPT);
         if input.len() > KEPT {
             input.truncate(READ);

@@ -17,3 +17,4 @@ mod parsers;
 mod purge;
 mod recorder;
 mod smuggling;
+mod turns;
