@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 /// A connection may rest so long between requests: longer than Okapi's client keeps one (60 s), or Okapi would now and
@@ -176,7 +177,12 @@ impl Link {
         let bytes = &input[..length];
         if self.unseen || before == 0 || may_end_a_head(bytes, before) || length > LONGEST_HEAD {
             self.unseen = false;
-            self.look(filter, bytes, output);
+            let began = Instant::now();
+            if before == 0 {
+                // A head's time begins with its first byte; more of them give it no more time.
+                self.alarm.moved(began);
+            }
+            self.look(filter, bytes, began, output);
         } else {
             self.held.extend_from_slice(bytes);
         }
@@ -197,8 +203,7 @@ impl Link {
     }
 
     /// Answers the hits that these bytes begin with; what is behind them is held.
-    fn look(&mut self, filter: &Filter, bytes: &[u8], output: &mut Vec<u8>) {
-        let began = Instant::now();
+    fn look(&mut self, filter: &Filter, bytes: &[u8], began: Instant, output: &mut Vec<u8>) {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
@@ -265,10 +270,10 @@ impl Alarm {
             moved,
             rest: Box::pin(tokio::time::sleep_until(moved + IDLE_TIMEOUT)),
             stop,
-            stopped: Box::pin(async move {
+            stopped: Box::pin(unconstrained(async move {
                 // An error means that the server is gone, which is a reason to stop as well.
                 let _ = told.wait_for(|stop| *stop).await;
-            }),
+            })),
             set: false,
         }
     }
@@ -288,13 +293,16 @@ impl Alarm {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.set {
             self.set = true;
-            // Whether it is ready is asked of `stopping`.
-            let _ = self.stopped.as_mut().poll(context);
+            if self.stopped.as_mut().poll(context).is_ready() {
+                // Since `stopping` was last asked, which is now to be asked again.
+                context.waker().wake_by_ref();
+            }
         } else if !self.rest.is_elapsed() {
             return Poll::Pending;
         }
         loop {
-            ready!(self.rest.as_mut().poll(context));
+            // A connection that has used up its budget would be told to come again, and not be woken later.
+            ready!(Pin::new(&mut unconstrained(self.rest.as_mut())).poll(context));
             let due = self.moved + IDLE_TIMEOUT;
             if Instant::now() >= due {
                 return Poll::Ready(());

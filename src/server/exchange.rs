@@ -65,6 +65,7 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
     });
     let mut connection = server(message.framing).serve_connection(TokioIo::new(stage), service);
     let mut last = false;
+    alarm.moved(Instant::now());
     let ended = std::future::poll_fn(|context| {
         loop {
             if let Poll::Ready(ended) = connection.poll_without_shutdown(context) {

@@ -17,4 +17,9 @@ mod parsers;
 mod purge;
 mod recorder;
 mod smuggling;
+#[allow(
+    clippy::float_cmp,
+    reason = "counters and gauges are whole numbers that Prometheus' format makes floats of"
+)]
+#[allow(clippy::unwrap_used, reason = "what helps the tests is a test as well")]
 mod turns;

@@ -2,9 +2,21 @@
 //! another's.
 
 use crate::harness::{LOANS, loans, pair};
+use crate::support::raw::{Request, find};
 use crate::support::standin::DESK;
+use crate::support::standin::call::handler;
 use std::io::Write;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Moves the runtime's clock, with which all timers go.
+async fn pass(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
 
 /// What a vanished client did not take must not go to the next one that the same thread serves.
 #[tokio::test]
@@ -27,4 +39,121 @@ async fn the_answers_of_a_client_that_has_gone_go_to_nobody() {
         let refused = hit.clone().required(&[LOANS, "no.such"]).request();
         assert_eq!(next.ask(&refused).await.unwrap().status, 403);
     }
+}
+
+/// Waits until the other side closes.
+async fn ends(stream: &mut TcpStream) {
+    let mut nothing = [0];
+    let read = timeout(Duration::from_secs(10), stream.read(&mut nothing)).await;
+    assert_eq!(read.expect("it closes").unwrap(), 0);
+}
+
+/// A client that keeps the sidecar busy from its first poll on must not make it miss what it waits for beside.
+#[tokio::test]
+async fn a_connection_that_was_busy_from_the_start_rests_and_stops_like_any_other() {
+    const MANY: usize = 200;
+    let (standin, mut sidecar) = pair(&[("SHUTDOWN_TIMEOUT", "20s"), ("CACHE_TTL", "10m")]).await;
+    let token = standin.access_token("diku", DESK);
+    // A hit for the library, as short as can be.
+    let mut hit = Request::new("GET", "/x");
+    for (name, value) in [
+        ("Connection", "keep-alive"),
+        ("X-Okapi-Tenant", "diku"),
+        ("X-Okapi-Url", "http://o"),
+        ("X-Okapi-Token", &token),
+        ("X-Okapi-Module-Permissions", "{}"),
+    ] {
+        hit.headers.push(name, value);
+    }
+    assert_eq!(sidecar.send(&hit).await.status, 202);
+    let mut connections = Vec::new();
+    for _ in 0..2 {
+        // All of them before the sidecar, which has this thread as well, can look.
+        let mut stream = std::net::TcpStream::connect(sidecar.addr).unwrap();
+        stream.write_all(&hit.to_bytes().repeat(MANY)).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut stream = TcpStream::from_std(stream).unwrap();
+        let (mut read, mut seen) = (Vec::new(), 0);
+        while seen < MANY {
+            let some = timeout(Duration::from_secs(10), stream.read_buf(&mut read)).await;
+            assert_ne!(some.expect("in time").unwrap(), 0);
+            while let Some(end) = find(&read, b"\r\n\r\n") {
+                read.drain(..end + 4);
+                seen += 1;
+            }
+        }
+        connections.push(stream);
+        if connections.len() == 1 {
+            pass(76).await;
+            ends(&mut connections[0]).await;
+        }
+    }
+
+    sidecar.signal();
+    ends(&mut connections[1]).await;
+}
+
+#[tokio::test]
+async fn hits_alone_keep_a_connection_and_silence_ends_it() {
+    let (standin, sidecar) = pair(&[("CACHE_TTL", "10m")]).await;
+    let hit = loans(&standin.access_token("diku", DESK)).request();
+    let mut connection = sidecar.connect().await;
+    for _ in 0..6 {
+        assert_eq!(connection.ask(&hit).await.expect("open").status, 202);
+        pass(50).await;
+        sidecar.settle().await;
+    }
+    assert_eq!(standin.calls().total, 1);
+    assert_eq!(connection.ask(&hit).await.expect("open").status, 202);
+
+    pass(74).await;
+    sidecar.settle().await;
+    assert_eq!(sidecar.metric("auth_sidecar_connections").await, 1.0);
+    pass(2).await;
+    assert!(connection.closed().await.unwrap());
+}
+
+/// A request has its own time, however long its connection has rested before.
+#[tokio::test]
+async fn a_request_that_comes_late_may_take_its_time_and_no_more() {
+    let (standin, sidecar) = pair(&[("CACHE_TTL", "10m")]).await;
+    let token = standin.access_token("diku", DESK);
+    let hit = loans(&token).request();
+    let passed = handler("/token/sign", "diku", "h.p.s", "[]", "{\"payload\":{}}");
+    let begun = passed.to_bytes().len() - "e\r\n{\"payload\":{}}\r\n0\r\n\r\n".len();
+    for (request, begun, status) in [
+        (&hit, 40, 202),
+        (&passed, 40, 401),
+        (&passed, begun, 401),
+        (&passed, begun + 5, 401),
+    ] {
+        let bytes = request.to_bytes();
+        for (more, whole) in [(70, true), (76, false)] {
+            let mut connection = sidecar.connect().await;
+            assert_eq!(connection.ask(&hit).await.unwrap().status, 202);
+            pass(70).await;
+            sidecar.settle().await;
+            connection.send(&bytes[..begun]).await.unwrap();
+            sidecar.settle().await;
+            pass(more).await;
+            sidecar.settle().await;
+
+            if whole {
+                connection.send(&bytes[begun..]).await.unwrap();
+                let answer = connection.answer(false).await.expect("in its time");
+                assert_eq!(answer.status, status, "{begun}");
+            } else {
+                assert!(connection.closed().await.unwrap(), "{begun}");
+            }
+        }
+    }
+    // Nor does a byte now and then give a head more of it.
+    let mut connection = sidecar.connect().await;
+    connection.send(b"GET /x HTTP/1.1\r\n").await.unwrap();
+    for _ in 0..2 {
+        sidecar.settle().await;
+        pass(40).await;
+        let _ = connection.send(b"a").await;
+    }
+    assert!(connection.closed().await.unwrap());
 }
