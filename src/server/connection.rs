@@ -28,7 +28,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 const READ: usize = 16 * 1024;
 /// The longest head that is waited for: from here on the HTTP library says what is wrong with it.
 const LONGEST_HEAD: usize = 8 * 1024 + 100 * 4 * 1024;
-/// Room that a thread keeps for the next connection.
+/// Room for answers that a thread keeps for the next connection.
 const KEPT: usize = 64 * 1024;
 
 /// Serves a connection until it ends. To be spawned as a task of its own.
@@ -145,6 +145,9 @@ impl Link {
             }
             self.unsent.drain(..sent);
             self.alarm.moved(Instant::now());
+            if self.unsent.is_empty() {
+                self.unsent.shrink_to(READ);
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -160,31 +163,35 @@ impl Link {
         // A round that broke off may have left another connection's answers there.
         output.clear();
         let before = self.held.len();
-        let mut length = before;
-        if input.len() < before + READ {
-            input.resize(before + READ, 0);
-        }
         if !self.unseen {
-            let mut buffer = ReadBuf::new(&mut input[before..]);
+            input.resize(READ, 0);
+            let mut buffer = ReadBuf::new(input);
             ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
-            if buffer.filled().is_empty() {
+            let new = buffer.filled();
+            if new.is_empty() {
                 return Poll::Ready(Ok(false));
             }
-            length += buffer.filled().len();
-        }
-        input[..before].copy_from_slice(&self.held);
-        self.held.clear();
-        let bytes = &input[..length];
-        if self.unseen || before == 0 || may_end_a_head(bytes, before) || length > LONGEST_HEAD {
-            self.unseen = false;
-            let began = Instant::now();
             if before == 0 {
                 // A head's time begins with its first byte; more of them give it no more time.
+                let began = Instant::now();
                 self.alarm.moved(began);
+                let done = self.look(filter, new, began, output);
+                self.held.extend_from_slice(&new[done..]);
+            } else {
+                self.held.extend_from_slice(new);
             }
-            self.look(filter, bytes, began, output);
-        } else {
-            self.held.extend_from_slice(bytes);
+        }
+        if self.unseen
+            || before > 0 && (may_end_a_head(&self.held, before) || self.held.len() > LONGEST_HEAD)
+        {
+            self.unseen = false;
+            let mut held = std::mem::take(&mut self.held);
+            let done = self.look(filter, &held, Instant::now(), output);
+            held.drain(..done);
+            self.held = held;
+            if self.held.is_empty() {
+                self.held.shrink_to(READ);
+            }
         }
         if !output.is_empty() {
             let sent = match Pin::new(&mut self.stream).poll_write(context, output) {
@@ -195,15 +202,17 @@ impl Link {
             output.clear();
         }
         output.shrink_to(KEPT);
-        if input.len() > KEPT {
-            input.truncate(READ);
-            input.shrink_to_fit();
-        }
         Poll::Ready(Ok(true))
     }
 
-    /// Answers the hits that these bytes begin with; what is behind them is held.
-    fn look(&mut self, filter: &Filter, bytes: &[u8], began: Instant, output: &mut Vec<u8>) {
+    /// Answers the hits that these bytes begin with, and tells how many bytes those were.
+    fn look(
+        &mut self,
+        filter: &Filter,
+        bytes: &[u8],
+        began: Instant,
+        output: &mut Vec<u8>,
+    ) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
@@ -237,7 +246,7 @@ impl Link {
                 Seen::Partial => break,
             }
         }
-        self.held.extend_from_slice(&bytes[at..]);
+        at
     }
 }
 
