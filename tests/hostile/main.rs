@@ -10,6 +10,9 @@
 mod harness;
 #[path = "../support/mod.rs"]
 mod support;
+#[allow(dead_code, reason = "the upstream serves another binary first")]
+#[path = "../api/upstream.rs"]
+mod upstream;
 
 mod claims;
 mod crowd;

@@ -1,14 +1,15 @@
 //! Answers on one connection: each request gets its own, in its turn, whichever way it is answered, and nobody gets
 //! another's.
 
-use crate::harness::{LOANS, loans, pair};
+use crate::harness::{LOANS, Sidecar, loans, pair};
 use crate::support::raw::{Request, find};
 use crate::support::standin::DESK;
-use crate::support::standin::call::handler;
+use crate::support::standin::call::{FilterCall, handler};
+use crate::upstream::{Peer, Upstream, nobody};
 use std::io::Write;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// Moves the runtime's clock, with which all timers go.
@@ -38,6 +39,65 @@ async fn the_answers_of_a_client_that_has_gone_go_to_nobody() {
         let mut next = sidecar.connect().await;
         let refused = hit.clone().required(&[LOANS, "no.such"]).request();
         assert_eq!(next.ask(&refused).await.unwrap().status, 403);
+    }
+}
+
+/// The library reads no further once nobody wants the request's body, and still has some of the answer then.
+#[tokio::test]
+async fn an_answer_that_comes_before_its_request_has_ended_is_whole() {
+    const LENGTH: usize = 8 << 20;
+    let upstream = Upstream::start(|mut peer: Peer| async move {
+        let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length";
+        peer.send(format!("{head}: {LENGTH}\r\n\r\n")).await?;
+        peer.send(vec![b'x'; LENGTH]).await
+    })
+    .await;
+    let sidecar = Sidecar::start(&upstream.url(), &[]).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 * 1024).unwrap();
+    let mut stream = socket.connect(sidecar.addr).await.unwrap();
+    let head = "POST /token/sign HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nhalf";
+    stream.write_all(head.as_bytes()).await.unwrap();
+
+    let mut read = Vec::new();
+    let slowly = async {
+        let mut some = vec![0; 8 * 1024];
+        loop {
+            let length = stream.read(&mut some).await.unwrap_or(0);
+            if length == 0 {
+                break;
+            }
+            read.extend_from_slice(&some[..length]);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), slowly)
+        .await
+        .expect("it closes");
+
+    let body = read.len() - (find(&read, b"\r\n\r\n").unwrap() + 4);
+    assert_eq!(body, LENGTH);
+}
+
+/// Nobody was told that the connection ends, so the next request may be on its way already.
+#[tokio::test]
+async fn a_small_body_that_nobody_read_ends_no_connection() {
+    let upstream = format!("http://{}", nobody().await);
+    let sidecar = Sidecar::start(&upstream, &[]).await;
+    let mut connection = sidecar.connect().await;
+    let chunked = handler("/token/sign", "diku", "h.p.s", "[]", "{\"payload\":{}}");
+    let mut counted = chunked.clone();
+    counted.headers.remove("transfer-encoding");
+    counted.headers.push("Content-Length", "14");
+    let empty = FilterCall::get("/x").chunked().request();
+    for request in [counted, empty, chunked] {
+        for _ in 0..3 {
+            let answer = connection.ask(&request).await.expect("it goes on");
+            assert_eq!(answer.status, 502);
+            if answer.headers.has_word("connection", "close") {
+                connection = sidecar.connect().await;
+            }
+        }
     }
 }
 
