@@ -46,7 +46,9 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
     let behind = bytes.split_off(message.head);
     let (head, refused) = with_stand_ins(bytes);
     let rest = Rest::of(message.framing);
-    let turn = Arc::new(Turn::new(rest));
+    let mut body = rest;
+    let followed = body.take(&behind) < behind.len();
+    let turn = Arc::new(Turn::new(rest, followed));
     let stage = Stage {
         stream,
         head,
@@ -64,7 +66,8 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
         },
         turn: asked.clone(),
     });
-    let mut last = turn.is_last();
+    // Whoever sends more on it must know that nobody will answer.
+    let mut last = turn.is_last() || alarm.stopping() && !followed;
     let mut connection = server(last).serve_connection(TokioIo::new(stage), service);
     alarm.moved(Instant::now());
     let ended = std::future::poll_fn(|context| {
@@ -87,7 +90,7 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
                 alarm.moved(Instant::now());
                 continue;
             }
-            if last || !(turn.is_last() || alarm.stopping()) {
+            if last || !(turn.is_last() || alarm.stopping() && !turn.is_followed()) {
                 return Poll::Pending;
             }
             last = true;
@@ -167,6 +170,8 @@ struct Turn {
     starved: AtomicBool,
     /// Nobody knows where the request ends.
     unclear: AtomicBool,
+    /// Something has come behind the request.
+    followed: AtomicBool,
     /// Some of the answer could not be written.
     blocked: AtomicBool,
     /// Something was read or written since this was last asked.
@@ -174,13 +179,14 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(rest: Rest) -> Self {
+    fn new(rest: Rest, followed: bool) -> Self {
         Self {
             answered: AtomicBool::new(false),
             flushed: AtomicBool::new(false),
             read: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             unclear: AtomicBool::new(rest == Rest::Unclear),
+            followed: AtomicBool::new(followed),
             blocked: AtomicBool::new(false),
             moved: AtomicBool::new(false),
         }
@@ -197,6 +203,10 @@ impl Turn {
     /// Whether this request is the connection's last.
     fn is_last(&self) -> bool {
         self.unclear.load(Ordering::Relaxed)
+    }
+
+    fn is_followed(&self) -> bool {
+        self.followed.load(Ordering::Relaxed)
     }
 
     fn waits_for_the_peer(&self) -> bool {
@@ -226,6 +236,9 @@ impl Stage {
         if self.rest == Rest::Unclear {
             self.turn.unclear.store(true, Ordering::Relaxed);
         }
+        if taken < bytes.len() {
+            self.turn.followed.store(true, Ordering::Relaxed);
+        }
         taken
     }
 
@@ -237,9 +250,14 @@ impl Stage {
             let mut buffer = ReadBuf::new(&mut room);
             ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
-                return Poll::Ready(Ok(()));
+                if self.behind.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                // Who sent more than this has perhaps only said all that there is to say.
+                break;
             }
             self.behind.extend_from_slice(buffer.filled());
+            self.turn.followed.store(true, Ordering::Relaxed);
         }
         Poll::Pending
     }

@@ -101,6 +101,118 @@ async fn a_small_body_that_nobody_read_ends_no_connection() {
     }
 }
 
+/// Waits until nobody is let in any more.
+async fn closed(sidecar: &Sidecar) {
+    while TcpStream::connect(sidecar.addr).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_begun_before_a_stop_is_answered_and_the_last_answer_says_that_it_is() {
+    let (standin, mut sidecar) = pair(&[("SHUTDOWN_TIMEOUT", "20s")]).await;
+    let hit = loans(&standin.access_token("diku", DESK));
+    let miss = |n: u32| hit.clone().required(&[&format!("no.such.{n}")]);
+    assert!(!sidecar.hits(&standin, &hit).await);
+    let passed = handler("/token/sign", "diku", "h.p.s", "[]", "{}");
+    let sequences = [
+        vec![(hit.request(), 202)],
+        vec![(miss(1).request(), 403)],
+        vec![(passed.clone(), 401)],
+        vec![(hit.request(), 202), (hit.request(), 202)],
+        vec![
+            (hit.request(), 202),
+            (miss(2).request(), 403),
+            (passed, 401),
+            (hit.request(), 202),
+            (miss(3).request(), 403),
+        ],
+    ];
+    let mut connections = Vec::new();
+    for sequence in &sequences {
+        let mut connection = sidecar.connect().await;
+        let bytes: Vec<u8> = sequence
+            .iter()
+            .flat_map(|(one, _)| one.to_bytes())
+            .collect();
+        connection.send(&bytes[..40]).await.unwrap();
+        connections.push((connection, bytes[40..].to_vec()));
+    }
+    sidecar.settle().await;
+
+    sidecar.signal();
+    closed(&sidecar).await;
+    for ((connection, rest), sequence) in connections.iter_mut().zip(&sequences) {
+        connection.send(rest).await.unwrap();
+        for (n, (_, status)) in sequence.iter().enumerate() {
+            let answer = connection.answer(false).await.expect("each is answered");
+            assert_eq!(answer.status, *status);
+            assert_eq!(
+                answer.headers.has_word("connection", "close"),
+                n + 1 == sequence.len(),
+                "{n} of {sequence:?}"
+            );
+        }
+        assert!(connection.closed().await.unwrap());
+    }
+    sidecar.stop().await;
+}
+
+#[tokio::test]
+async fn what_came_in_behind_a_request_is_answered_although_it_stops() {
+    let (standin, mut sidecar) = pair(&[("SHUTDOWN_TIMEOUT", "20s")]).await;
+    let hit = loans(&standin.access_token("diku", DESK));
+    assert!(!sidecar.hits(&standin, &hit).await);
+    let gate = standin.hold();
+    let miss = hit.clone().required(&["no.such"]);
+    let mut connection = sidecar.connect().await;
+    for call in [&miss, &hit, &hit] {
+        connection.send(&call.request().to_bytes()).await.unwrap();
+    }
+    gate.arrived(1).await;
+    sidecar.settle().await;
+
+    sidecar.signal();
+    closed(&sidecar).await;
+    gate.release();
+
+    for (status, last) in [(403, false), (202, false), (202, true)] {
+        let answer = connection.answer(false).await.expect("each is answered");
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.headers.has_word("connection", "close"), last);
+    }
+    assert!(connection.closed().await.unwrap());
+    sidecar.stop().await;
+}
+
+#[tokio::test]
+async fn who_says_that_all_was_said_gets_the_answers() {
+    let (standin, sidecar) = pair(&[]).await;
+    let hit = loans(&standin.access_token("diku", DESK));
+    assert!(!sidecar.hits(&standin, &hit).await);
+    let gate = standin.hold();
+    let mut stream = TcpStream::connect(sidecar.addr).await.unwrap();
+    for call in [&hit, &hit.clone().required(&["no.such"]), &hit] {
+        stream.write_all(&call.request().to_bytes()).await.unwrap();
+    }
+    stream.shutdown().await.unwrap();
+    gate.arrived(1).await;
+    sidecar.settle().await;
+    gate.release();
+
+    let mut read = Vec::new();
+    timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
+        .await
+        .expect("it closes")
+        .unwrap();
+    let text = String::from_utf8_lossy(&read);
+    let statuses: Vec<&str> = text
+        .match_indices("HTTP/1.1 ")
+        .map(|(at, _)| &text[at + 9..at + 12])
+        .collect();
+    assert_eq!(statuses, ["202", "403", "202"]);
+}
+
 /// Waits until the other side closes.
 async fn ends(stream: &mut TcpStream) {
     let mut nothing = [0];
