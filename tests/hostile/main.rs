@@ -16,6 +16,7 @@ mod upstream;
 
 mod claims;
 mod crowd;
+mod glance;
 mod parsers;
 mod purge;
 mod recorder;

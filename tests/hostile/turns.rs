@@ -2,9 +2,9 @@
 //! another's.
 
 use crate::harness::{LOANS, Sidecar, loans, pair};
-use crate::support::raw::{Request, find};
-use crate::support::standin::DESK;
+use crate::support::raw::{Connection, Request, find};
 use crate::support::standin::call::{FilterCall, handler};
+use crate::support::standin::{DESK, READER};
 use crate::upstream::{Peer, Upstream, nobody};
 use std::io::Write;
 use std::time::Duration;
@@ -265,6 +265,61 @@ async fn a_connection_that_was_busy_from_the_start_rests_and_stops_like_any_othe
     ends(&mut connections[1]).await;
 }
 
+/// Who asks and does not listen fills no memory, and gets all answers once he does.
+#[tokio::test]
+async fn who_does_not_read_is_not_read() {
+    let (standin, sidecar) = pair(&[]).await;
+    let callers = [DESK, READER].map(|user| standin.access_token("diku", user));
+    let calls = callers
+        .each_ref()
+        .map(|token| FilterCall::get("/x").token(token).desired(&["x"]));
+    for call in &calls {
+        assert!(!sidecar.hits(&standin, call).await);
+    }
+    // The first caller once, the second twice, and once by way of the library: any answer that is missing or out of its
+    // turn shows.
+    let order = [0, 1, 1];
+    let kept = calls[1].clone().client_header("Connection", "keep-alive");
+    let round: Vec<u8> = [&calls[0], &kept, &calls[1]]
+        .iter()
+        .flat_map(|call| call.request().to_bytes())
+        .collect();
+    let stream = TcpStream::connect(sidecar.addr).await.unwrap();
+    let (mut from, mut to) = stream.into_split();
+    let mut sent = 0;
+    while let Ok(some) = timeout(
+        Duration::from_millis(500),
+        to.write(&round[sent % round.len()..]),
+    )
+    .await
+    {
+        sent += some.unwrap();
+        assert!(sent < 64 << 20, "it takes everything");
+    }
+    let rest = round[sent % round.len()..].to_vec();
+    let rounds = (sent + rest.len()) / round.len();
+    let writing = tokio::spawn(async move { to.write_all(&rest).await.map(|()| to) });
+
+    let (mut read, mut seen) = (Vec::new(), 0);
+    while seen < rounds * order.len() {
+        let some = timeout(Duration::from_secs(10), from.read_buf(&mut read)).await;
+        assert_ne!(some.expect("in time").unwrap(), 0);
+        let mut at = 0;
+        while let Some(end) = find(&read[at..], b"\r\n\r\n") {
+            let head = &read[at..at + end];
+            let token = callers[order[seen % order.len()]].as_bytes();
+            assert!(head.starts_with(b"HTTP/1.1 202 Accepted\r\n"));
+            assert!(find(head, token).is_some(), "answer {seen} is another's");
+            at += end + 4;
+            seen += 1;
+        }
+        read.drain(..at);
+    }
+    assert!(read.is_empty());
+    assert!(seen > 1_000);
+    writing.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn hits_alone_keep_a_connection_and_silence_ends_it() {
     let (standin, sidecar) = pair(&[("CACHE_TTL", "10m")]).await;
@@ -328,4 +383,273 @@ async fn a_request_that_comes_late_may_take_its_time_and_no_more() {
         let _ = connection.send(b"a").await;
     }
     assert!(connection.closed().await.unwrap());
+}
+
+/// A small generator of its own: what it makes depends on its seed alone.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % most as u64).unwrap()
+    }
+}
+
+/// What an answer must show to be this request's own.
+struct Expected {
+    status: u16,
+    /// In the body of a refusal, or in the token of a yes.
+    own: Option<String>,
+    to_head: bool,
+}
+
+/// One request of any kind, unlike all others where it is refused.
+fn any(dice: &mut Dice, n: usize, tokens: &[String; 2]) -> (Vec<u8>, Expected) {
+    let token = &tokens[dice.below(2)];
+    let yes = FilterCall::get("/x").token(token).desired(&["x"]);
+    let name = format!("no.such.{n}");
+    let no = |method: &str| {
+        FilterCall::new(method, "/y")
+            .token(token)
+            .required(&[&name])
+    };
+    let mut expected = Expected {
+        status: 403,
+        own: Some(name.clone()),
+        to_head: false,
+    };
+    let with_body = |call: FilterCall, body: &str| {
+        let mut request = call.request();
+        request.body = body.as_bytes().to_vec();
+        request
+    };
+    let hidden = String::from_utf8(yes.request().to_bytes()).unwrap();
+    let request: Request = match dice.below(13) {
+        0..=3 => {
+            expected.status = 202;
+            expected.own = Some(token.clone());
+            yes.request()
+        }
+        4 => {
+            expected.status = 202;
+            expected.own = Some(token.clone());
+            yes.client_header("Connection", "keep-alive").request()
+        }
+        5 => {
+            expected.status = 202;
+            expected.own = Some(token.clone());
+            yes.desired(&[&name]).request()
+        }
+        6 => no("GET").request(),
+        7 => {
+            let length = hidden.len().to_string();
+            with_body(no("POST").client_header("Content-Length", length), &hidden)
+        }
+        8 => with_body(no("PUT").chunked(), &hidden),
+        9 => {
+            let head = no("POST").chunked().client_header("TE", "trailers");
+            let mut bytes = head.request().to_bytes();
+            bytes.truncate(bytes.len() - "0\r\n\r\n".len());
+            let (one, two) = hidden.split_at(dice.below(hidden.len() - 2) + 1);
+            for part in [one, two] {
+                bytes.extend_from_slice(
+                    format!("{:X};a=\"b\"\r\n{part}\r\n", part.len()).as_bytes(),
+                );
+            }
+            bytes.extend_from_slice(b"0;c\r\nX-Trailer: GET / HTTP/1.1\r\n\r\n");
+            return (bytes, expected);
+        }
+        10 => {
+            expected.to_head = true;
+            expected.own = None;
+            no("HEAD").request()
+        }
+        11 => {
+            expected.to_head = true;
+            expected.status = 202;
+            expected.own = Some(token.clone());
+            let mut request = yes.request();
+            "HEAD".clone_into(&mut request.method);
+            request
+        }
+        _ => {
+            // A change is announced, of somebody who asks nothing here.
+            expected.status = 202;
+            expected.own = Some(token.clone());
+            let user = "/users/00000000-0000-4000-8000-00000000ffff";
+            yes.to(user).request().with_method("PUT")
+        }
+    };
+    (request.to_bytes(), expected)
+}
+
+trait WithMethod {
+    fn with_method(self, method: &str) -> Self;
+}
+
+impl WithMethod for Request {
+    fn with_method(mut self, method: &str) -> Self {
+        method.clone_into(&mut self.method);
+        self
+    }
+}
+
+/// Sends these bytes in pieces, with time to be read between some of them.
+async fn send_cut(connection: &mut Connection, bytes: &[u8], dice: &mut Dice) {
+    let mut at = 0;
+    let longest = [bytes.len(), 16, 700, 4_000][dice.below(4)];
+    while at < bytes.len() {
+        let piece = (dice.below(longest) + 1).min(bytes.len() - at);
+        let piece = if longest == bytes.len() {
+            bytes.len()
+        } else {
+            piece
+        };
+        connection.send(&bytes[at..at + piece]).await.unwrap();
+        at += piece;
+        for _ in 0..dice.below(4) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_comes_in_whatever_pieces_each_request_gets_its_own_answer() {
+    let (standin, sidecar) = pair(&[]).await;
+    let tokens = [DESK, READER].map(|user| standin.access_token("diku", user));
+    let mut n = 0;
+    for seed in 1..=150 {
+        let mut dice = Dice(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+        let mut connection = sidecar.connect().await;
+        let mut bytes = Vec::new();
+        let mut expected = Vec::new();
+        for _ in 0..=dice.below(12) {
+            n += 1;
+            let (request, answer) = any(&mut dice, n, &tokens);
+            bytes.extend_from_slice(&request);
+            expected.push(answer);
+        }
+        send_cut(&mut connection, &bytes, &mut dice).await;
+
+        for (at, expected) in expected.iter().enumerate() {
+            let answer = connection.answer(expected.to_head).await;
+            let answer = answer.unwrap_or_else(|error| panic!("seed {seed}, {at}: {error}"));
+            assert_eq!(answer.status, expected.status, "seed {seed}, {at}");
+            let shown = match answer.headers.get("x-okapi-token") {
+                Some(token) if answer.status == 202 => token,
+                _ => answer.text(),
+            };
+            if let Some(own) = &expected.own {
+                let own_name = shown.ends_with(own.as_str()) || shown.contains(&format!("{own} "));
+                assert!(own_name, "seed {seed}, {at}: {}", answer.text());
+            }
+        }
+    }
+}
+
+/// A token without a signature that anybody looks at.
+fn token(user: &str) -> String {
+    use base64::Engine;
+    let claims =
+        format!(r#"{{"sub":"{user}","user_id":"{user}","tenant":"diku","type":"access"}}"#);
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims);
+    format!("eyJhbGciOiJIUzI1NiJ9.{claims}.c2lnbmVk")
+}
+
+/// One answer, byte for byte.
+async fn bytes_back(stream: &mut TcpStream, request: &Request) -> String {
+    stream.write_all(&request.to_bytes()).await.unwrap();
+    let mut read = Vec::new();
+    while find(&read, b"\r\n\r\n").is_none() {
+        let some = timeout(Duration::from_secs(10), stream.read_buf(&mut read)).await;
+        assert_ne!(some.expect("in time").unwrap(), 0);
+    }
+    String::from_utf8(read).unwrap()
+}
+
+#[tokio::test]
+async fn a_hit_is_the_same_bytes_with_and_without_the_library() {
+    let own = token("u1");
+    let other = token("u2");
+    let answers = [
+        format!(
+            "Content-Type: text/plain\r\nX-Okapi-Module-Tokens: {{\"_\":\"{own}\"}}\r\nX-Okapi-Token: {own}"
+        ),
+        format!(
+            "Content-Type: text/plain\r\nX-Okapi-Module-Tokens: {{\"m-1\":\"a.b.c\",\"_\":\"{own}\"}}\r\nX-Okapi-Token: {own}"
+        ),
+        format!(
+            "Content-Type: text/plain\r\nX-Okapi-Module-Tokens: {{\"_\":\"{own}\",\"m-1\":\"a.b.c\"}}\r\nX-Okapi-Token: {own}"
+        ),
+        format!(
+            "Content-Type: text/plain\r\nX-Okapi-Module-Tokens: {{ \"_\" : \"{own}\" }}\r\nX-Okapi-Token: {own}"
+        ),
+        format!(
+            "Content-Type: application/json; charset=utf-8\r\nX-Okapi-Module-Tokens: {{\"_\":\"{own}\"}}\r\nX-Okapi-Token: {own}"
+        ),
+        format!("X-Okapi-Module-Tokens: {{\"_\":\"{own}\"}}\r\nX-Okapi-Token: {own}"),
+        format!(
+            "Content-Type: text/plain\r\nX-Okapi-Module-Tokens: {{\"_\":\"{own}\"}}\r\nX-Okapi-Token: {other}"
+        ),
+        format!("Content-Type: text/plain\r\nX-Okapi-Module-Tokens: {{\"_\":\"{own}\"}}"),
+        format!(
+            "x-ODD--name-9a: \u{e4}\tb\r\nEmpty:\r\nCache-Control: no-store\r\nX-Okapi-Module-Tokens: {{\"_\":\"{own}\"}}\r\nX-Okapi-Token: {own}\r\nx-okapi-trace: GET x : 202 1us\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT"
+        ),
+    ];
+    let count = answers.len();
+    let upstream = Upstream::start(move |mut peer: Peer| {
+        let answers = answers.clone();
+        async move {
+            loop {
+                let field = |name: &str| {
+                    let start = format!("{name}: ");
+                    let line = peer.head.lines().find(|line| {
+                        line.get(..start.len()).is_some_and(|s| s.eq_ignore_ascii_case(&start))
+                    });
+                    line.map(|line| line[start.len()..].to_owned())
+                };
+                let n: usize = field("x-okapi-permissions-desired").unwrap().parse().unwrap();
+                let user = field("x-okapi-user-id").unwrap_or("u1".to_owned());
+                let answer = format!(
+                    "HTTP/1.1 202 Accepted\r\n{}\r\nX-Okapi-Permissions: [\"a\"]\r\nX-Okapi-User-Id: {user}\r\nContent-Length: 0\r\n\r\n",
+                    answers[n]
+                );
+                peer.send(answer).await?;
+                peer.head = peer.next_head().await?;
+            }
+        }
+    })
+    .await;
+    let sidecar = Sidecar::start(&upstream.url(), &[]).await;
+    let hits = "auth_sidecar_requests_total{outcome=\"hit\",reason=\"none\"}";
+    let mut stream = TcpStream::connect(sidecar.addr).await.unwrap();
+    let mut expected = 0.0;
+    for n in 0..count {
+        for user in [None, Some("u1"), Some("U9")] {
+            let modules = if n == 1 || n == 2 {
+                r#"{"m-1":["p"]}"#
+            } else {
+                "{}"
+            };
+            let mut call = FilterCall::get("/x")
+                .token(&own)
+                .desired(&[&n.to_string()])
+                .module_permissions(modules);
+            if let Some(user) = user {
+                call = call.user_id(user);
+            }
+            let first = bytes_back(&mut stream, &call.request()).await;
+            assert!(first.starts_with("HTTP/1.1 202 Accepted\r\n"), "{first}");
+
+            let quick = bytes_back(&mut stream, &call.request()).await;
+            let kept = call.client_header("Connection", "keep-alive");
+            let through = bytes_back(&mut stream, &kept.request()).await;
+
+            assert_eq!(quick, through, "{n} {user:?}");
+            expected += 2.0;
+            assert_eq!(sidecar.metric(hits).await, expected, "{n} {user:?}");
+        }
+    }
 }
