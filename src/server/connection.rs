@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 /// A connection may rest so long between requests: longer than Okapi's client keeps one (60 s), or Okapi would now and
@@ -27,7 +28,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 const READ: usize = 16 * 1024;
 /// The longest head that is waited for: from here on the HTTP library says what is wrong with it.
 const LONGEST_HEAD: usize = 8 * 1024 + 100 * 4 * 1024;
-/// Room that a thread keeps for the next connection.
+/// Room for answers that a thread keeps for the next connection.
 const KEPT: usize = 64 * 1024;
 
 /// Serves a connection until it ends. To be spawned as a task of its own.
@@ -144,6 +145,9 @@ impl Link {
             }
             self.unsent.drain(..sent);
             self.alarm.moved(Instant::now());
+            if self.unsent.is_empty() {
+                self.unsent.shrink_to(READ);
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -156,46 +160,59 @@ impl Link {
         room: &mut Room,
     ) -> Poll<io::Result<bool>> {
         let Room { input, output } = room;
+        // A round that broke off may have left another connection's answers there.
+        output.clear();
         let before = self.held.len();
-        let mut length = before;
-        if input.len() < before + READ {
-            input.resize(before + READ, 0);
-        }
         if !self.unseen {
-            let mut buffer = ReadBuf::new(&mut input[before..]);
+            input.resize(READ, 0);
+            let mut buffer = ReadBuf::new(input);
             ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
-            if buffer.filled().is_empty() {
+            let new = buffer.filled();
+            if new.is_empty() {
                 return Poll::Ready(Ok(false));
             }
-            length += buffer.filled().len();
+            if before == 0 {
+                // A head's time begins with its first byte; more of them give it no more time.
+                let began = Instant::now();
+                self.alarm.moved(began);
+                let done = self.look(filter, new, began, output);
+                self.held.extend_from_slice(&new[done..]);
+            } else {
+                self.held.extend_from_slice(new);
+            }
         }
-        input[..before].copy_from_slice(&self.held);
-        self.held.clear();
-        let bytes = &input[..length];
-        if self.unseen || before == 0 || may_end_a_head(bytes, before) || length > LONGEST_HEAD {
+        if self.unseen
+            || before > 0 && (may_end_a_head(&self.held, before) || self.held.len() > LONGEST_HEAD)
+        {
             self.unseen = false;
-            self.look(filter, bytes, output);
-        } else {
-            self.held.extend_from_slice(bytes);
+            let mut held = std::mem::take(&mut self.held);
+            let done = self.look(filter, &held, Instant::now(), output);
+            held.drain(..done);
+            self.held = held;
+            if self.held.is_empty() {
+                self.held.shrink_to(READ);
+            }
         }
-        let sent = match Pin::new(&mut self.stream).poll_write(context, output) {
-            _ if output.is_empty() => 0,
-            Poll::Ready(sent) => sent?,
-            Poll::Pending => 0,
-        };
-        self.unsent.extend_from_slice(&output[sent..]);
-        output.clear();
+        if !output.is_empty() {
+            let sent = match Pin::new(&mut self.stream).poll_write(context, output) {
+                Poll::Ready(sent) => sent?,
+                Poll::Pending => 0,
+            };
+            self.unsent.extend_from_slice(&output[sent..]);
+            output.clear();
+        }
         output.shrink_to(KEPT);
-        if input.len() > KEPT {
-            input.truncate(READ);
-            input.shrink_to_fit();
-        }
         Poll::Ready(Ok(true))
     }
 
-    /// Answers the hits that these bytes begin with; what is behind them is held.
-    fn look(&mut self, filter: &Filter, bytes: &[u8], output: &mut Vec<u8>) {
-        let began = Instant::now();
+    /// Answers the hits that these bytes begin with, and tells how many bytes those were.
+    fn look(
+        &mut self,
+        filter: &Filter,
+        bytes: &[u8],
+        began: Instant,
+        output: &mut Vec<u8>,
+    ) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
@@ -229,7 +246,7 @@ impl Link {
                 Seen::Partial => break,
             }
         }
-        self.held.extend_from_slice(&bytes[at..]);
+        at
     }
 }
 
@@ -262,10 +279,10 @@ impl Alarm {
             moved,
             rest: Box::pin(tokio::time::sleep_until(moved + IDLE_TIMEOUT)),
             stop,
-            stopped: Box::pin(async move {
+            stopped: Box::pin(unconstrained(async move {
                 // An error means that the server is gone, which is a reason to stop as well.
                 let _ = told.wait_for(|stop| *stop).await;
-            }),
+            })),
             set: false,
         }
     }
@@ -285,13 +302,16 @@ impl Alarm {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.set {
             self.set = true;
-            // Whether it is ready is asked of `stopping`.
-            let _ = self.stopped.as_mut().poll(context);
+            if self.stopped.as_mut().poll(context).is_ready() {
+                // Since `stopping` was last asked, which is now to be asked again.
+                context.waker().wake_by_ref();
+            }
         } else if !self.rest.is_elapsed() {
             return Poll::Pending;
         }
         loop {
-            ready!(self.rest.as_mut().poll(context));
+            // A connection that has used up its budget would be told to come again, and not be woken later.
+            ready!(Pin::new(&mut unconstrained(self.rest.as_mut())).poll(context));
             let due = self.moved + IDLE_TIMEOUT;
             if Instant::now() >= due {
                 return Poll::Ready(());

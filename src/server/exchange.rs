@@ -1,8 +1,9 @@
 //! One request by way of the HTTP library: its head and body go in, its answer comes out, the connection comes back.
 //!
 //! The library sees exactly one request: bytes behind it are held back for the next. The connection comes back when the
-//! answer's last byte has left, which is when the library flushes after it has dropped the answer's body. In every other
-//! case (somebody wants it closed, the request's end is unclear, something broke) the library keeps it and ends it.
+//! library has read all of the request, which is when it asks for more, and when the answer's last byte has left, which
+//! is when it flushes after it has dropped the answer's body. In every other case (somebody wants it closed, the
+//! request's end is unclear, something broke) the library keeps it and ends it.
 
 use super::connection::Link;
 use crate::body::Body;
@@ -23,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -45,7 +46,9 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
     let behind = bytes.split_off(message.head);
     let (head, refused) = with_stand_ins(bytes);
     let rest = Rest::of(message.framing);
-    let turn = Arc::new(Turn::new(rest));
+    let mut body = rest;
+    let followed = body.take(&behind) < behind.len();
+    let turn = Arc::new(Turn::new(rest, followed));
     let stage = Stage {
         stream,
         head,
@@ -63,11 +66,14 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
         },
         turn: asked.clone(),
     });
-    let mut connection = server(message.framing).serve_connection(TokioIo::new(stage), service);
-    let mut last = false;
+    // Whoever sends more on it must know that nobody will answer.
+    let mut last = turn.is_last() || alarm.stopping() && !followed;
+    let mut connection = server(last).serve_connection(TokioIo::new(stage), service);
+    alarm.moved(Instant::now());
     let ended = std::future::poll_fn(|context| {
         loop {
-            if let Poll::Ready(ended) = connection.poll_without_shutdown(context) {
+            // Not without its shutdown: what it still holds of the answer leaves with that.
+            if let Poll::Ready(ended) = Pin::new(&mut connection).poll(context) {
                 return Poll::Ready(End::Closing(ended));
             }
             if turn.is_over() && !last {
@@ -84,7 +90,7 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
                 alarm.moved(Instant::now());
                 continue;
             }
-            if last || !(alarm.stopping() || turn.must_end()) {
+            if last || !(turn.is_last() || alarm.stopping() && !turn.is_followed()) {
                 return Poll::Pending;
             }
             last = true;
@@ -92,20 +98,13 @@ pub(super) async fn run(link: Link, message: Message, filter: Arc<Filter>) -> Op
         }
     })
     .await;
-    let parts = connection.into_parts();
-    let mut stage = parts.io.into_inner();
     match ended {
-        // Nothing can be in the library's buffer; if there were, it would belong to nobody.
-        End::Over if parts.read_buf.is_empty() => {
+        End::Over => {
+            let stage = connection.into_parts().io.into_inner();
             alarm.moved(Instant::now());
             Some(Link::again(stage.stream, stage.behind, alarm))
         }
-        End::Over | End::Rested => None,
-        End::Closing(Ok(())) => {
-            // The other side may be gone already.
-            let _ = stage.stream.shutdown().await;
-            None
-        }
+        End::Rested | End::Closing(Ok(())) => None,
         End::Closing(Err(error)) => {
             tracing::debug!(%error, "a connection ended badly");
             None
@@ -123,12 +122,12 @@ enum End {
     Closing(hyper::Result<()>),
 }
 
-fn server(framing: Framing) -> http1::Builder {
+fn server(last: bool) -> http1::Builder {
     let mut server = http1::Builder::new();
     server
         // Time is kept by the connection's own alarm.
         .header_read_timeout(None)
-        .keep_alive(framing != Framing::Unclear)
+        .keep_alive(!last)
         .max_headers(MOST_FIELDS)
         .title_case_headers(true)
         .auto_date_header(false)
@@ -165,10 +164,14 @@ struct Turn {
     answered: AtomicBool,
     /// It was flushed since.
     flushed: AtomicBool,
-    /// Some of the request is still to come.
-    reading: AtomicBool,
+    /// The library has all of the request, and asked for more.
+    read: AtomicBool,
+    /// The library waits for more of the request to come.
+    starved: AtomicBool,
     /// Nobody knows where the request ends.
     unclear: AtomicBool,
+    /// Something has come behind the request.
+    followed: AtomicBool,
     /// Some of the answer could not be written.
     blocked: AtomicBool,
     /// Something was read or written since this was last asked.
@@ -176,12 +179,14 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(rest: Rest) -> Self {
+    fn new(rest: Rest, followed: bool) -> Self {
         Self {
             answered: AtomicBool::new(false),
             flushed: AtomicBool::new(false),
-            reading: AtomicBool::new(rest != Rest::Nothing),
+            read: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
             unclear: AtomicBool::new(rest == Rest::Unclear),
+            followed: AtomicBool::new(followed),
             blocked: AtomicBool::new(false),
             moved: AtomicBool::new(false),
         }
@@ -192,16 +197,22 @@ impl Turn {
     }
 
     fn is_over(&self) -> bool {
-        self.answer_has_left() && !self.reading.load(Ordering::Relaxed)
+        self.answer_has_left() && self.read.load(Ordering::Relaxed)
     }
 
     /// Whether this request is the connection's last.
-    fn must_end(&self) -> bool {
-        self.unclear.load(Ordering::Relaxed) || self.answer_has_left()
+    fn is_last(&self) -> bool {
+        self.unclear.load(Ordering::Relaxed)
+    }
+
+    fn is_followed(&self) -> bool {
+        self.followed.load(Ordering::Relaxed)
     }
 
     fn waits_for_the_peer(&self) -> bool {
-        self.reading.load(Ordering::Relaxed) || self.blocked.load(Ordering::Relaxed)
+        self.answer_has_left()
+            || self.starved.load(Ordering::Relaxed)
+            || self.blocked.load(Ordering::Relaxed)
     }
 }
 
@@ -222,25 +233,31 @@ impl Stage {
     /// So many of these bytes belong to the request.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let taken = self.rest.take(bytes);
-        self.turn
-            .reading
-            .store(self.rest != Rest::Nothing, Ordering::Relaxed);
         if self.rest == Rest::Unclear {
             self.turn.unclear.store(true, Ordering::Relaxed);
+        }
+        if taken < bytes.len() {
+            self.turn.followed.store(true, Ordering::Relaxed);
         }
         taken
     }
 
     /// Holds later requests back, and notices if the other side goes away.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.turn.read.store(true, Ordering::Relaxed);
         let mut room = [0; 2 * 1024];
         while self.behind.len() < MOST_AHEAD {
             let mut buffer = ReadBuf::new(&mut room);
             ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
-                return Poll::Ready(Ok(()));
+                if self.behind.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                // Who sent more than this has perhaps only said all that there is to say.
+                break;
             }
             self.behind.extend_from_slice(buffer.filled());
+            self.turn.followed.store(true, Ordering::Relaxed);
         }
         Poll::Pending
     }
@@ -272,7 +289,12 @@ impl AsyncRead for Stage {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut stage.stream).poll_read(context, buffer))?;
+        let read = Pin::new(&mut stage.stream).poll_read(context, buffer);
+        stage
+            .turn
+            .starved
+            .store(read.is_pending(), Ordering::Relaxed);
+        ready!(read)?;
         stage.turn.moved.store(true, Ordering::Relaxed);
         let new = &buffer.filled()[before..];
         let taken = stage.take(new);

@@ -10,10 +10,20 @@
 mod harness;
 #[path = "../support/mod.rs"]
 mod support;
+#[allow(dead_code, reason = "the upstream serves another binary first")]
+#[path = "../api/upstream.rs"]
+mod upstream;
 
 mod claims;
 mod crowd;
+mod glance;
 mod parsers;
 mod purge;
 mod recorder;
 mod smuggling;
+#[allow(
+    clippy::float_cmp,
+    reason = "counters and gauges are whole numbers that Prometheus' format makes floats of"
+)]
+#[allow(clippy::unwrap_used, reason = "what helps the tests is a test as well")]
+mod turns;
