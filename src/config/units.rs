@@ -8,6 +8,7 @@ use http::uri::Scheme;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use tracing_subscriber::filter::Targets;
 
 /// The longest life of a decision.
 const LONGEST_LIFE: Duration = Duration::from_mins(10);
@@ -111,7 +112,7 @@ pub(super) fn parse_log_format(text: &str) -> Result<LogFormat, String> {
 }
 
 pub(super) fn parse_log(text: &str) -> Result<String, String> {
-    tracing_subscriber::EnvFilter::try_new(text)
+    text.parse::<Targets>()
         .map(|_| text.to_owned())
         .map_err(|_| "a filter such as info or okapi_auth_sidecar=debug,warn".to_owned())
 }
