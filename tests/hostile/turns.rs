@@ -374,7 +374,16 @@ async fn a_request_that_comes_late_may_take_its_time_and_no_more() {
             }
         }
     }
-    // Nor does a byte now and then give a head more of it.
+    // A body's time begins when its head is there.
+    let bytes = passed.to_bytes();
+    let mut connection = sidecar.connect().await;
+    for piece in [&bytes[..40], &bytes[40..begun], &bytes[begun..]] {
+        sidecar.settle().await;
+        pass(40).await;
+        connection.send(piece).await.unwrap();
+    }
+    assert_eq!(connection.answer(false).await.unwrap().status, 401);
+    // A byte now and then gives a head no more of it.
     let mut connection = sidecar.connect().await;
     connection.send(b"GET /x HTTP/1.1\r\n").await.unwrap();
     for _ in 0..2 {
