@@ -320,6 +320,92 @@ async fn who_does_not_read_is_not_read() {
     writing.await.unwrap().unwrap();
 }
 
+/// What came behind it would be read as the rest of it.
+#[tokio::test]
+async fn nothing_follows_an_answer_that_broke_off() {
+    let token = token("u1");
+    let yes = format!(
+        "HTTP/1.1 202 Accepted\r\nContent-Type: text/plain\r\nX-Okapi-Permissions: []\r\nX-Okapi-User-Id: u1\r\nX-Okapi-Module-Tokens: {{\"_\":\"{token}\"}}\r\nX-Okapi-Token: {token}\r\nContent-Length: 0\r\n\r\n"
+    );
+    let upstream = Upstream::start(move |mut peer: Peer| {
+        let yes = yes.clone();
+        async move {
+            loop {
+                if peer.head.starts_with("GET /x ") {
+                    peer.send(&yes).await?;
+                } else {
+                    let framing = if peer.head.starts_with("GET /token/length ") {
+                        "Content-Length: 100\r\n\r\nonly"
+                    } else {
+                        "Transfer-Encoding: chunked\r\n\r\n64\r\nonly"
+                    };
+                    peer.send(format!("HTTP/1.1 200 OK\r\n{framing}")).await?;
+                    // Time for its beginning to be passed on.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    return Ok(());
+                }
+                peer.head = peer.next_head().await?;
+            }
+        }
+    })
+    .await;
+    let sidecar = Sidecar::start(&upstream.url(), &[]).await;
+    let hit = FilterCall::get("/x").token(&token).request().to_bytes();
+    for target in ["/token/length", "/token/chunks"] {
+        let mut stream = TcpStream::connect(sidecar.addr).await.unwrap();
+        let broken = FilterCall::get(target).token(&token).request().to_bytes();
+        stream
+            .write_all(&[&hit[..], &broken, &hit, &hit].concat())
+            .await
+            .unwrap();
+
+        let mut read = Vec::new();
+        timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
+            .await
+            .expect("it closes")
+            .unwrap();
+
+        let text = String::from_utf8_lossy(&read);
+        assert_eq!(text.matches("HTTP/1.1 202").count(), 1, "{text}");
+        assert_eq!(text.matches("HTTP/1.1 200").count(), 1, "{text}");
+        assert!(text.trim_end().ends_with("only"), "{text}");
+    }
+}
+
+/// Who takes nothing of his answers for too long is let go, however they are made.
+#[tokio::test]
+async fn who_never_reads_is_let_go() {
+    let upstream = Upstream::start(|mut peer: Peer| async move {
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n")
+            .await?;
+        peer.send(vec![b'x'; 64 << 20]).await
+    })
+    .await;
+    let long = Sidecar::start(&upstream.url(), &[]).await;
+    let (standin, hits) = pair(&[("CACHE_TTL", "10m")]).await;
+    let hit = loans(&standin.access_token("diku", DESK));
+    assert!(!hits.hits(&standin, &hit).await);
+    let passed = handler("/token/sign", "diku", "h.p.s", "[]", "{}");
+    for (sidecar, bytes) in [
+        (&long, passed.to_bytes()),
+        (&hits, hit.request().to_bytes().repeat(40_000)),
+    ] {
+        let (_from, mut to) = TcpStream::connect(sidecar.addr).await.unwrap().into_split();
+        let writing = timeout(Duration::from_secs(3), to.write_all(&bytes)).await;
+        assert_eq!(writing.is_ok(), bytes.len() < 10_000, "it takes everything");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sidecar.settle().await;
+        assert_eq!(sidecar.metric("auth_sidecar_connections").await, 1.0);
+
+        for _ in 0..2 {
+            pass(76).await;
+            sidecar.settle().await;
+        }
+
+        assert_eq!(sidecar.metric("auth_sidecar_connections").await, 0.0);
+    }
+}
+
 #[tokio::test]
 async fn hits_alone_keep_a_connection_and_silence_ends_it() {
     let (standin, sidecar) = pair(&[("CACHE_TTL", "10m")]).await;
@@ -374,7 +460,16 @@ async fn a_request_that_comes_late_may_take_its_time_and_no_more() {
             }
         }
     }
-    // Nor does a byte now and then give a head more of it.
+    // A body's time begins when its head is there.
+    let bytes = passed.to_bytes();
+    let mut connection = sidecar.connect().await;
+    for piece in [&bytes[..40], &bytes[40..begun], &bytes[begun..]] {
+        sidecar.settle().await;
+        pass(40).await;
+        connection.send(piece).await.unwrap();
+    }
+    assert_eq!(connection.answer(false).await.unwrap().status, 401);
+    // A byte now and then gives a head no more of it.
     let mut connection = sidecar.connect().await;
     connection.send(b"GET /x HTTP/1.1\r\n").await.unwrap();
     for _ in 0..2 {
