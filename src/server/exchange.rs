@@ -281,11 +281,12 @@ impl AsyncRead for Stage {
             return stage.poll_next(context);
         }
         if !stage.behind.is_empty() {
-            let fits = stage.behind.len().min(buffer.remaining());
-            let bytes: Vec<u8> = stage.behind.drain(..fits).collect();
-            let taken = stage.take(&bytes);
-            buffer.put_slice(&bytes[..taken]);
-            stage.behind.splice(..0, bytes[taken..].iter().copied());
+            let mut behind = std::mem::take(&mut stage.behind);
+            let fits = behind.len().min(buffer.remaining());
+            let taken = stage.take(&behind[..fits]);
+            buffer.put_slice(&behind[..taken]);
+            behind.drain(..taken);
+            stage.behind = behind;
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
