@@ -162,6 +162,14 @@ impl<'a> RequestLine<'a> {
         }
     }
 
+    /// That of a head which the library has not seen.
+    pub fn of_head(head: &wire::Head<'_, 'a>) -> Self {
+        Self {
+            method: head.method,
+            target: head.target,
+        }
+    }
+
     /// The path, without the query.
     pub fn path(&self) -> &'a str {
         self.split().0
@@ -334,6 +342,13 @@ impl<'a> FilterRequest<'a> {
             headers,
         }
     }
+
+    /// `X-Okapi-Request-Id`.
+    pub fn request_id(&self) -> Option<&'a [u8]> {
+        self.headers
+            .get(headers::REQUEST_ID)
+            .map(HeaderValue::as_bytes)
+    }
 }
 
 /// The question of a head that the HTTP library has not seen, if nothing at all speaks against answering it from the cache.
@@ -343,10 +358,7 @@ pub fn at_a_glance<'a>(head: &wire::Head<'_, 'a>, host: &HeaderValue) -> Option<
     if !METHODS.contains(&head.method) || !head.target.bytes().all(in_every_target) {
         return None;
     }
-    let line = RequestLine {
-        method: head.method,
-        target: head.target,
-    };
+    let line = RequestLine::of_head(head);
     let mut seen = Seen::default();
     let mut room = [0; LONGEST_NAME];
     for field in head.fields {

@@ -13,6 +13,7 @@ use crate::headers::REFRESH_CACHE;
 use crate::invalidation::{Asked, NotNow, Refresh, Subject};
 use crate::key::{FilterRequest, MAX_HEAD, Question, RequestLine};
 use crate::metrics::{FailureCause, Outcome};
+use crate::report::Call;
 use crate::token::Claims;
 use crate::upstream::{AuthModule, Head};
 use http::{HeaderValue, Method, Response, StatusCode, Uri, request};
@@ -101,7 +102,13 @@ impl<U: AuthModule> Filter<U> {
         let took = began.elapsed();
         let tenant = self.metrics.known_tenant(parsed.question.tenant());
         self.metrics.answered(outcome, tenant, took);
-        self.note(parsed, &parts.method, &parts.uri, outcome, began, took);
+        self.note(|| Call {
+            line: RequestLine::of(&parts.method, &parts.uri),
+            id: parsed.request_id(),
+            outcome,
+            began,
+            took,
+        });
         response
     }
 

@@ -194,10 +194,7 @@ impl<U: AuthModule> Filter<U> {
         let Some(question) = key::at_a_glance(head, self.upstream.host()) else {
             return false;
         };
-        let line = RequestLine {
-            method: head.method,
-            target: head.target,
-        };
+        let line = RequestLine::of_head(head);
         if self.listen && event::announced(line).is_some() {
             return false;
         }
@@ -210,15 +207,13 @@ impl<U: AuthModule> Filter<U> {
         found.decision.write_answer(Asker::of(&question), wire);
         let took = began.elapsed();
         self.metrics.hit(found.caller.label, took);
-        if let Some(report) = &self.report {
-            report.note(&Call {
-                line,
-                id: head.field(&headers::REQUEST_ID),
-                outcome: Outcome::Hit,
-                began,
-                took,
-            });
-        }
+        self.note(|| Call {
+            line,
+            id: head.field(&headers::REQUEST_ID),
+            outcome: Outcome::Hit,
+            began,
+            took,
+        });
         true
     }
 
@@ -258,9 +253,13 @@ impl<U: AuthModule> Filter<U> {
     /// What a hit means beside its answer.
     fn let_in(&self, method: &Method, target: &Uri, parsed: &FilterRequest<'_>, began: Instant) {
         self.listen_to(method, target, parsed, StatusCode::ACCEPTED);
-        if self.report.is_some() {
-            self.note(parsed, method, target, Outcome::Hit, began, began.elapsed());
-        }
+        self.note(|| Call {
+            line: RequestLine::of(method, target),
+            id: parsed.request_id(),
+            outcome: Outcome::Hit,
+            began,
+            took: began.elapsed(),
+        });
     }
 
     /// The answer of a decision that was found.
@@ -271,26 +270,9 @@ impl<U: AuthModule> Filter<U> {
     }
 
     /// Adds the call to the report of what requests cost, if there is one.
-    fn note(
-        &self,
-        parsed: &FilterRequest<'_>,
-        method: &Method,
-        target: &Uri,
-        outcome: Outcome,
-        began: Instant,
-        took: Duration,
-    ) {
+    fn note<'a>(&self, call: impl FnOnce() -> Call<'a>) {
         if let Some(report) = &self.report {
-            report.note(&Call {
-                line: RequestLine::of(method, target),
-                id: parsed
-                    .headers
-                    .get(headers::REQUEST_ID)
-                    .map(HeaderValue::as_bytes),
-                outcome,
-                began,
-                took,
-            });
+            report.note(&call());
         }
     }
 
@@ -364,14 +346,13 @@ impl<U: AuthModule> Filter<U> {
         self.listen_to(&parts.method, &parts.uri, &parsed, response.status());
         let took = began.elapsed();
         self.metrics.bypassed(reason, took);
-        self.note(
-            &parsed,
-            &parts.method,
-            &parts.uri,
-            Outcome::Bypass,
+        self.note(|| Call {
+            line: RequestLine::of(&parts.method, &parts.uri),
+            id: parsed.request_id(),
+            outcome: Outcome::Bypass,
             began,
             took,
-        );
+        });
         response
     }
 

@@ -41,10 +41,7 @@ fn glanced(bytes: &[u8]) -> Option<(Records, usize)> {
     with_head(bytes, |beginning| match beginning {
         Beginning::Whole(head) if head.simple => {
             let question = at_a_glance(&head, &HOST)?;
-            let line = RequestLine {
-                method: head.method,
-                target: head.target,
-            };
+            let line = RequestLine::of_head(&head);
             Some((records(&question, line), head.length))
         }
         _ => None,

@@ -32,10 +32,7 @@ fn check(head: &Head<'_, '_>) {
     let parsed = FilterRequest::parse(&method, &target, &fields, &HOST);
     assert_eq!(parsed.bypass, None);
     assert!(parsed.probe.is_none() && !parsed.refresh_header);
-    let line = RequestLine {
-        method: head.method,
-        target: head.target,
-    };
+    let line = RequestLine::of_head(head);
     assert_eq!(
         records(&question, line),
         records(&parsed.question, RequestLine::of(&method, &target))
