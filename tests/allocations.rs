@@ -12,9 +12,13 @@
     reason = "a broken premise may panic here"
 )]
 
+#[path = "support/bytes.rs"]
+mod bytes;
+
+use ::bytes::Bytes;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
+use bytes::bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request};
 use okapi_auth_sidecar::Config;
 use okapi_auth_sidecar::body::Body;
@@ -302,19 +306,6 @@ fn bytes_per_row(length: usize) -> f64 {
     }
     let change = region.change();
     count(change.bytes_allocated - change.bytes_deallocated) / count(ROWS)
-}
-
-/// A request as it comes from a socket.
-fn bytes(request: &Request<Body>) -> Vec<u8> {
-    let mut bytes = format!("GET {} HTTP/1.1\r\n", request.uri()).into_bytes();
-    for (name, value) in request.headers() {
-        bytes.extend_from_slice(name.as_str().as_bytes());
-        bytes.extend_from_slice(b": ");
-        bytes.extend_from_slice(value.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes.extend_from_slice(b"\r\n");
-    bytes
 }
 
 /// Allocations and reallocations per hit over all questions.

@@ -19,6 +19,16 @@ async fn pass(seconds: u64) {
     tokio::time::resume();
 }
 
+/// All that comes until the other side closes.
+async fn until_closed(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
+        .await
+        .expect("it closes")
+        .unwrap();
+    String::from_utf8_lossy(&read).into_owned()
+}
+
 /// What a vanished client did not take must not go to the next one that the same thread serves.
 #[tokio::test]
 async fn the_answers_of_a_client_that_has_gone_go_to_nobody() {
@@ -200,12 +210,7 @@ async fn who_says_that_all_was_said_gets_the_answers() {
     sidecar.settle().await;
     gate.release();
 
-    let mut read = Vec::new();
-    timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
-        .await
-        .expect("it closes")
-        .unwrap();
-    let text = String::from_utf8_lossy(&read);
+    let text = until_closed(&mut stream).await;
     let statuses: Vec<&str> = text
         .match_indices("HTTP/1.1 ")
         .map(|(at, _)| &text[at + 9..at + 12])
@@ -359,13 +364,7 @@ async fn nothing_follows_an_answer_that_broke_off() {
             .await
             .unwrap();
 
-        let mut read = Vec::new();
-        timeout(Duration::from_secs(10), stream.read_to_end(&mut read))
-            .await
-            .expect("it closes")
-            .unwrap();
-
-        let text = String::from_utf8_lossy(&read);
+        let text = until_closed(&mut stream).await;
         assert_eq!(text.matches("HTTP/1.1 202").count(), 1, "{text}");
         assert_eq!(text.matches("HTTP/1.1 200").count(), 1, "{text}");
         assert!(text.trim_end().ends_with("only"), "{text}");

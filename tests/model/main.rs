@@ -32,6 +32,8 @@
     reason = "a model reads best as its rules are written; its seed comes from the environment"
 )]
 
+#[path = "../support/bytes.rs"]
+mod bytes;
 mod dice;
 mod law;
 mod life;

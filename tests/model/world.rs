@@ -3,6 +3,7 @@
 //! One thread, and no time but the world's: whatever happens happens in an order that the seed gives again (but for what is
 //! evicted from full tables, which hash with seeds of their own).
 
+use crate::bytes::bytes;
 use crate::dice::Dice;
 use crate::law::{Asked, Bound, Case, FOR_EVER, Latest, Law, Traffic};
 use crate::module::{
@@ -316,14 +317,7 @@ impl World {
 
     /// The answer to the request as it would come in from a socket, if it is one that is given without the HTTP library.
     fn at_once(&self, request: &Request<Body>) -> Option<Response<Body>> {
-        let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri()).into_bytes();
-        for (name, value) in request.headers() {
-            bytes.extend_from_slice(name.as_str().as_bytes());
-            bytes.extend_from_slice(b": ");
-            bytes.extend_from_slice(value.as_bytes());
-            bytes.extend_from_slice(b"\r\n");
-        }
-        bytes.extend_from_slice(b"\r\n");
+        let bytes = bytes(request);
         let mut answer = Vec::new();
         let answered = wire::with_head(&bytes, |beginning| match beginning {
             Beginning::Whole(head) if head.simple && request.body().is_end_stream() => self

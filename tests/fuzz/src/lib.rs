@@ -6,6 +6,18 @@ use serde_json::Value;
 use std::fmt;
 use std::marker::PhantomData;
 
+/// Headers that belong to a connection and never travel (the design's fixed list, invariant 9).
+pub const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+];
+
 /// The parts between blank lines; missing ones are empty.
 pub fn parts<const N: usize>(input: &[u8]) -> [Vec<&[u8]>; N] {
     let mut parts = [const { Vec::new() }; N];

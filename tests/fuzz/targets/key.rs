@@ -7,7 +7,7 @@
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use libfuzzer_sys::fuzz_target;
 use okapi_auth_sidecar::key::{Bypass, FilterRequest, KeyScope, Question, RequestLine};
-use okapi_auth_sidecar_fuzz::{fields, head, parts, values};
+use okapi_auth_sidecar_fuzz::{HOP_BY_HOP, fields, head, parts, values};
 
 type Fields = Vec<(String, Vec<u8>)>;
 
@@ -69,19 +69,9 @@ impl Request {
 
     /// Every reason of the design's table (invariant 2) that applies.
     fn reasons(&self) -> Vec<Bypass> {
-        const STAY: [&str; 11] = [
-            "connection",
-            "keep-alive",
-            "proxy-connection",
-            "te",
-            "trailer",
-            "transfer-encoding",
-            "upgrade",
-            "http2-settings",
-            "expect",
-            "host",
-            "content-length",
-        ];
+        let stays = |name: &str| {
+            HOP_BY_HOP.contains(&name) || ["expect", "host", "content-length"].contains(&name)
+        };
         let path = self.target.path();
         let phase = values(&self.fields, "x-okapi-filter");
         let line = self
@@ -96,7 +86,7 @@ impl Request {
             .count();
         let line =
             self.method.as_str().len() + line.len() - 2 * refused + " ".len() + " HTTP/1.1".len();
-        let outgoing = self.bytes(|name| !STAY.contains(&name)) + "host".len() + HOST.len() + 2;
+        let outgoing = self.bytes(|name| !stays(name)) + "host".len() + HOST.len() + 2;
         let form = |value: &&[u8]| {
             let value = value.to_ascii_lowercase();
             value.starts_with(b"multipart/")
